@@ -1,0 +1,1 @@
+"""zmqps: parameter server and decentralised trainer over ZeroMQ."""

@@ -1,0 +1,1 @@
+"""Data sets, and which part of one each replica trains on."""

@@ -1,0 +1,1 @@
+"""Models in NumPy: layers, losses, networks and the random start of their parameters."""

@@ -1,0 +1,1 @@
+"""The mathematics of optimisation: update rules and rate schedules."""

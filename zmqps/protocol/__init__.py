@@ -1,0 +1,1 @@
+"""What travels between actors: messages, their wire form, keys, and the rules of a session."""

@@ -1,0 +1,1 @@
+"""The shell around the cores: sockets, threads, processes and files."""
