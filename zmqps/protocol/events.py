@@ -1,0 +1,361 @@
+"""The catalogue of log events: each line of a log is one of these classes, its fields by name.
+
+Times ending in `_at` are monotonic seconds of the host that wrote the line; durations end in `_ms`.
+A message's identity is (`sender`, `sequence`): the sender's incarnation and its number there.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first line of a log: who writes it, and both clocks read together."""
+
+    schema: int
+    role: str
+    host: str
+    pid: int
+    boot_id: str
+    release: str
+    wall_at: float
+    monotonic_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Both clocks read together, so that hosts can be lined up afterwards."""
+
+    wall_at: float
+    monotonic_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """This process was given an incarnation and a name by the coordinator."""
+
+    incarnation: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """The coordinator admitted a member."""
+
+    incarnation: int
+    name: str
+    role: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSuspect:
+    """A member was silent for longer than `suspect_ms`."""
+
+    incarnation: int
+    name: str
+    silent_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLeft:
+    """A member left, or was silent for so long that it is taken for gone."""
+
+    incarnation: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSilent:
+    """A member has not heard from the coordinator; the data path goes on."""
+
+    silent_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoutesChanged:
+    """A route table came into force here."""
+
+    epoch: int
+    shards: int
+    brokers: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAccepted:
+    """The first model that was declared became the cluster's."""
+
+    digest: str
+    tensors: int
+    blocks: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAssigned:
+    """A shard serves its ranges from here on."""
+
+    term: int
+    epoch: int
+    blocks: int
+    nbytes: int
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReleased:
+    """A replica may train (after the warmstart, unless it is the one that warms up)."""
+
+    incarnation: int
+    slot: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOpened:
+    """A link of the data path works: the peer granted credit."""
+
+    link: str
+    endpoint: str
+    credit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFailed:
+    """A link did not answer in time; `next_endpoint` is tried."""
+
+    link: str
+    endpoint: str
+    waited_ms: float
+    next_endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchDone:
+    """One fetch at the replica: all its requests were answered."""
+
+    fetch: int
+    step: int
+    requests: int
+    nbytes: int
+    version_min: int
+    version_max: int
+    enqueued_at: float
+    sent_at: float
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PushDone:
+    """One push at the replica: all its parts are acknowledged."""
+
+    number: int
+    step: int
+    gradients: int
+    requests: int
+    nbytes: int
+    staleness_max: int
+    resends: int
+    enqueued_at: float
+    sent_at: float
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDone:
+    """One message's life at the replica: from being cut to its answer."""
+
+    sender: int
+    sequence: int
+    kind: str
+    shard: int
+    nbytes: int
+    sends: int
+    outcome: str
+    enqueued_at: float
+    sent_at: float
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """One message's life at the broker."""
+
+    sender: int
+    sequence: int
+    kind: str
+    shard: int
+    nbytes: int
+    outcome: str
+    received_at: float
+    answered_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One push message's life at a shard; lists run over its blocks."""
+
+    sender: int
+    sequence: int
+    number: int
+    step: int
+    keys: list[int]
+    outcomes: list[str]
+    version_read: list[int]
+    version_applied: list[int]
+    staleness: list[int]
+    nbytes: int
+    received_at: float
+    applied_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One fetch message's life at a shard."""
+
+    sender: int
+    sequence: int
+    keys: list[int]
+    versions: list[int]
+    unchanged: int
+    nbytes: int
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    """A request was refused here: a peer's mistake, or a route that has changed."""
+
+    link: str
+    sender: int
+    sequence: int
+    kind: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedReceived:
+    """Bytes that are no message; counted by reason, and answered where that is possible."""
+
+    link: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NonfiniteRefused:
+    """A gradient with NaN or infinity was not applied."""
+
+    sender: int
+    number: int
+    step: int
+    tensor: str
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFull:
+    """The push window is full: gradients go on accruing, and the compute thread does not wait."""
+
+    step: int
+    gradients: int
+    bytes_in_flight: int
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One step of the compute thread: where its time went, and which versions it worked on."""
+
+    step: int
+    loss: float
+    images: int
+    parameters_fetch: int
+    batch_ms: float
+    gradient_ms: float
+    waited_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationDone:
+    """Loss and accuracy on the test set, of the newest parameters."""
+
+    number: int
+    loss: float
+    accuracy: float
+    images: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """A checkpoint is whole: its manifest is written (coordinator)."""
+
+    number: int
+    folder: str
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """A checkpoint was given up; the one before it stays."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMade:
+    """The state of the run as the coordinator knows it, every `status_every_ms`."""
+
+    seconds: float
+    steps: int
+    images: int
+    epochs: float
+    images_per_s: float
+    loss: float
+    pushes_acked: int
+    staleness_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A wait passed its deadline: what was waited for, and what is done now."""
+
+    waited_for: str
+    waited_ms: float
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """The coordinator ends the run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Log lines were dropped."""
+
+    lines: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The last line of a log: the actor leaves."""
+
+    error: str
+
+
+Event = (
+    Started | Clock | Welcomed | MemberJoined | MemberSuspect | MemberLeft | CoordinatorSilent
+    | RoutesChanged | LayoutAccepted | ShardAssigned | ReplicaReleased | LinkOpened | LinkFailed
+    | FetchDone | PushDone | RequestDone | Forwarded | Applied | Served | RequestRefused
+    | MalformedReceived | NonfiniteRefused | WindowFull | StepDone | EvaluationDone | CheckpointDone
+    | CheckpointFailed | ProgressMade | Overdue | RunEnding | Dropped | Left
+)  # fmt: skip
