@@ -154,7 +154,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Leave: this actor is done. `error` is what the user should read; with it the exit code is 1."""
+    """Leave: this actor is done. `error` is what the user should read, and means exit code 1."""
 
     error: str | None = None
 

@@ -1,0 +1,120 @@
+"""A link of the data path: a DEALER to one peer, with a handshake, credit and a sign of life.
+
+The peer's endpoints are tried in their order of preference (ipc before TCP), each until it has
+answered `Attach` or a deadline has passed. A link whose peer falls silent is opened anew with a
+fresh routing id, since an id that is used twice is ignored silently. Part of the cores that own a
+link: the replica's fetch and push, and the broker towards each shard.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zmqps.actors.base import Arrays, Close, Effect, Note, Open, Send
+from zmqps.protocol import events
+from zmqps.protocol.messages import Attach, Attached, Body, Heartbeat, Message
+
+Purpose = Literal["fetch", "push", "broker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a link waits: for an answer to `Attach`, before a heartbeat, in silence. Seconds."""
+
+    attach_s: float
+    heartbeat_s: float
+    silent_s: float
+
+
+class Link:
+    """One link, not open at first. `credit_bytes` is 0 while it is down.
+
+    `number` (1..255) becomes the top byte of this link's sequence numbers, so that (incarnation,
+    sequence) names a message among all links of a process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        purpose: Purpose,
+        number: int,
+        incarnation: int,
+        window_bytes: int,
+        patience: Patience,
+    ):  # noqa: PLR0917
+        self.name = name
+        self.purpose = purpose
+        self.incarnation = incarnation
+        self.window_bytes = window_bytes
+        self.patience = patience
+        self.endpoints: tuple[str, ...] = ()
+        self.target = 0
+        self.epoch = 0
+        self.credit_bytes = 0
+        self._sequence = number << 56
+        self._opened = 0
+        self._at = 0  # index of the endpoint in use
+        self._since = 0.0
+        self._sent_at = 0.0
+        self._heard_at = 0.0
+
+    @property
+    def up(self) -> bool:
+        """Whether the peer has granted credit and is not silent."""
+        return self.credit_bytes > 0
+
+    def connect(self, endpoints: Sequence[str], target: int, now: float) -> list[Effect]:
+        """Open the link to incarnation `target`; nothing happens when it leads there already."""
+        if (tuple(endpoints), target) == (self.endpoints, self.target):
+            return []
+        self.endpoints, self.target, self._at = tuple(endpoints), target, 0
+        return self._open(now)
+
+    def disconnect(self) -> list[Effect]:
+        """Close the link, if it is open."""
+        if not self.endpoints:
+            return []
+        self.endpoints, self.target, self.credit_bytes = (), 0, 0
+        return [Close(self.name)]
+
+    def send(self, body: Body, now: float, arrays: Arrays = ()) -> Send:
+        """Return the effect that sends `body`; its sequence number is in it."""
+        self._sequence += 1
+        self._sent_at = now
+        message = Message(self.incarnation, self._sequence, body, 0, self.target, self.epoch)
+        return Send(self.name, message, arrays)
+
+    def received(self, message: Message, now: float) -> list[Effect]:
+        """Take a message of the link; any counts as a sign of life, `Attached` brings it up."""
+        self._heard_at = now
+        if not isinstance(message.body, Attached) or self.up:
+            return []
+        self.credit_bytes = message.body.credit_bytes
+        return [Note(events.LinkOpened(self.name, self.endpoints[self._at], self.credit_bytes))]
+
+    def tick(self, now: float) -> list[Effect]:
+        """Try the next endpoint, say that this end lives, or open a silent link anew."""
+        if not self.endpoints:
+            return []
+        if not self.up and now - self._since > self.patience.attach_s:
+            return self._fail_over(now, now - self._since)
+        if self.up and now - self._heard_at > self.patience.silent_s:
+            return self._fail_over(now, now - self._heard_at)
+        if self.up and now - self._sent_at >= self.patience.heartbeat_s:
+            return [self.send(Heartbeat(), now)]
+        return []
+
+    def _fail_over(self, now: float, waited_s: float) -> list[Effect]:
+        before = self.endpoints[self._at]
+        self._at = (self._at + 1) % len(self.endpoints)
+        after = self.endpoints[self._at]
+        note = Note(events.LinkFailed(self.name, before, waited_s * 1e3, after))
+        return [note, *self._open(now)]
+
+    def _open(self, now: float) -> list[Effect]:
+        self.credit_bytes = 0
+        self._opened += 1
+        self._since = now
+        identity = f"{self.incarnation}.{self.purpose}.{self._opened}".encode()
+        opening = Open(self.name, self.endpoints[self._at], identity)
+        return [opening, self.send(Attach(self.purpose, self.window_bytes), now)]
