@@ -37,11 +37,12 @@ class Link:
         self,
         name: str,
         purpose: Purpose,
+        *,
         number: int,
         incarnation: int,
         window_bytes: int,
         patience: Patience,
-    ):  # noqa: PLR0917
+    ):
         self.name = name
         self.purpose = purpose
         self.incarnation = incarnation
@@ -118,3 +119,9 @@ class Link:
         identity = f"{self.incarnation}.{self.purpose}.{self._opened}".encode()
         opening = Open(self.name, self.endpoints[self._at], identity)
         return [opening, self.send(Attach(self.purpose, self.window_bytes), now)]
+
+
+def reachable(endpoints: Sequence[str], host: str, own_host: str) -> tuple[str, ...]:
+    """Return the endpoints of a peer in order of preference: ipc first, but only on one host."""
+    ipc = [e for e in endpoints if e.startswith("ipc://") and host == own_host]
+    return (*ipc, *(e for e in endpoints if not e.startswith("ipc://")))
