@@ -1,0 +1,40 @@
+"""Options and order of all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+PROCESS_TESTS = Path(__file__).parent / "process"
+
+# No deadline: a busy machine is not a failure. In CI a run must not depend on luck.
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("full", settings.get_profile("default"), max_examples=1000)
+settings.load_profile("default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=3, help="seeds for each test that takes `seed`")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if PROCESS_TESTS in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group("process"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After the shuffle: tests of real processes come last, when the cores are free."""
+    items.sort(key=lambda item: PROCESS_TESTS in item.path.parents)
