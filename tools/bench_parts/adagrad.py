@@ -38,8 +38,8 @@ def adagrad_vs_numpy(rounds: int = 7) -> dict[str, Any]:
     setting = PAGES.read_text().strip() if PAGES.exists() else "unknown"
     asked, not_asked = _in_process(rounds, ask=True), _in_process(rounds, ask=False)
     how = (
-        f"16M float32, one thread, after warm-up, median of {rounds} interleaved: time of "
-        f"`h += g*g; w -= rate*g/(np.sqrt(h)+eps)` / time of the rule. Huge pages: {setting}. "
+        f"16M float32, CPU time of one thread, warm, median of {rounds} interleaved: that of "
+        f"`h += g*g; w -= rate*g/(np.sqrt(h)+eps)` / that of the rule. Huge pages: {setting}. "
         f"NumPy asks for them: {_in_words(asked)}. It does not: {_in_words(not_asked)}."
     )
     return {
@@ -115,10 +115,10 @@ def _medians(tasks: tuple[Callable[[], None], ...], rounds: int) -> list[float]:
     times: list[list[float]] = [[] for _ in tasks]
     for turn in range(rounds + 2):  # two to warm up
         for task, found in zip(tasks, times, strict=True):
-            start = time.perf_counter()
+            start = time.thread_time()
             task()
             if turn > 1:
-                found.append(time.perf_counter() - start)
+                found.append(time.thread_time() - start)
     return [median(found) for found in times]
 
 
