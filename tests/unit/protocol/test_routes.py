@@ -98,6 +98,11 @@ def test_a_balanced_table_is_even_within_one_largest_block(layout, shards):
     assert_within_one_block(table, layout, shards)
 
 
+def test_boundaries_are_the_nearest():
+    layout = layout_of((4, 16))  # four blocks of 64 bytes; thirds end at 85 and 171
+    assert shard_bytes(balanced(layout, [1, 2, 3], 0), layout) == {1: 64, 2: 128, 3: 64}
+
+
 def test_the_order_of_shards_does_not_matter():
     layout = layout_of((100, 4))
     assert balanced(layout, [3, 1, 2, 3], 0) == balanced(layout, [1, 2, 3], 0)
