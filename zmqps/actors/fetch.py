@@ -15,7 +15,8 @@ from zmqps.actors.orders import FetchOrder, FetchResult
 from zmqps.actors.requests import Request
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
-from zmqps.protocol.messages import Fetch, Fetched, Message, Part, Version, Want, Welcome
+from zmqps.protocol.messages import Fetch, Fetched, Message, Welcome
+from zmqps.protocol.parts import Part, Version, Want
 from zmqps.protocol.routes import RouteTable
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from zmqps.actors.base import Array
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Declared, Progress, Release, Routes, Version, Welcome
+from zmqps.protocol.messages import Declared, Progress, Release, Routes, Welcome
+from zmqps.protocol.parts import Version
 from zmqps.protocol.routes import RouteTable
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from zmqps.actors.base import Array, frozen
 from zmqps.actors.requests import Request
 from zmqps.protocol.keys import Block, Layout
-from zmqps.protocol.messages import NEVER, Create, Fetch, Part, Push, Version, Want
+from zmqps.protocol.messages import Create, Fetch, Push
+from zmqps.protocol.parts import NEVER, Part, Version, Want
 from zmqps.protocol.routes import RouteTable
 
 Item = TypeVar("Item", Want, Part)

@@ -5,77 +5,13 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from zmqps.protocol.parts import BrokerAt, Part, Receipt, ShardAt, Version, Want
 
 PROTOCOL_VERSION = 1
 
 Role = Literal["broker", "shard", "replica", "client", "observer"]
-
-# --- Parts of messages ----------------------------------------------------------------------------
-
-
-class Version(NamedTuple):
-    """How many updates a block has had, in which `term` (a restore begins a new term)."""
-
-    term: int
-    updates: int
-
-
-NEVER = Version(0, 0)
-"""The version of a block that was not seen yet: terms begin at 1."""
-
-
-class Want(NamedTuple):
-    """Rows [start, stop) of a block that a fetch asks for; `known` is the version held already."""
-
-    key: int
-    start: int
-    stop: int
-    known: Version
-
-
-class Part(NamedTuple):
-    """Rows [start, stop) of a block whose array travels along, and the version that belongs to it.
-
-    In `Fetched`: the version of the block. In `Push`: the oldest version that the gradient was
-    computed from. In `Create`: unused (`NEVER`).
-    """
-
-    key: int
-    start: int
-    stop: int
-    version: Version
-
-
-class Receipt(NamedTuple):
-    """What became of one block of a push.
-
-    `version` is the block's version after it, `staleness` the updates that it had between the
-    version read and this push (-1 when unknown: another term).
-    """
-
-    key: int
-    outcome: Literal["applied", "duplicate", "nonfinite"]
-    version: Version
-    staleness: int
-
-
-class ShardAt(NamedTuple):
-    """Where a shard listens. `endpoints` are in order of preference."""
-
-    shard: int
-    incarnation: int
-    host: str
-    endpoints: tuple[str, ...]
-
-
-class BrokerAt(NamedTuple):
-    """Where a broker listens, for replicas."""
-
-    incarnation: int
-    host: str
-    endpoints: tuple[str, ...]
-
 
 # --- Between a member and the coordinator ---------------------------------------------------------
 
