@@ -2,8 +2,10 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,7 @@ MAY_IMPORT = {
     "simulator": {"protocol", *MATHEMATICS, "actors"},
     "trace": {"protocol"},
 }  # a module at the top (cli, job, roles, ...) may import everything
-SHARED_BY_ACTORS = {  # parts of cores, not actors
-    *("base", "carrier", "link", "membership", "orders", "requests", "settings", "slicing"),
-}
+SHARED_BY_ACTORS = {"base", "carrier"}  # what a core is, and what fetch and push have in common
 ONLY_IN_RUNTIME = {
     *("zmq", "threading", "_thread", "queue", "socket", "select", "selectors"),
     *("asyncio", "multiprocessing", "concurrent"),
@@ -62,7 +62,7 @@ class Module:
         parts = self.path.with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.source)
 
@@ -103,16 +103,21 @@ def only_runtime_has_sockets_and_threads(module: Module) -> Complaints:
             yield line, f"only zmqps/runtime may import {name}"
 
 
+def is_core(module: Module) -> bool:
+    """A core is a class that handles events; the other modules of zmqps.actors are its parts."""
+    classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    methods = {getattr(item, "name", "") for node in classes for item in node.body}
+    return "handle" in methods or any(node.name.endswith("Core") for node in classes)
+
+
 def actors_are_apart(module: Module) -> Complaints:
-    """An actor may fill several modules that begin with its name, as coordinator_data would."""
-    if part(module.name) != "actors" or module.name.count(".") < 2:
+    if part(module.name) != "actors":
         return
-    actor = module.name.split(".")[2].split("_")[0]
+    cores = {f"zmqps.actors.{m.path.stem}" for m in modules("zmqps/actors") if is_core(m)}
+    cores -= {f"zmqps.actors.{name}" for name in SHARED_BY_ACTORS} | {module.name}
     for line, name in module.imports():
-        if name.startswith("zmqps.actors."):
-            other = name.split(".")[2]
-            if other.split("_")[0] != actor and other not in SHARED_BY_ACTORS:
-                yield line, f"actor {actor} may not import actor {other}"
+        if name in cores or name.rpartition(".")[0] in cores:
+            yield line, f"an actor may not import another: {name}"
 
 
 def cores_are_pure(module: Module) -> Complaints:
@@ -224,8 +229,15 @@ IN_TESTS: list[Rule] = [nobody_sleeps]
 EVERYWHERE: list[Rule] = [file_is_short, functions_fit_on_a_screen, nothing_is_left_over]
 
 
+def is_script(file: Path) -> bool:
+    return not file.suffix and file.read_bytes().startswith(b"#!/usr/bin/env python")
+
+
+@cache
 def modules(*folders: str) -> list[Module]:
-    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    """Every Python file under these folders, those without the suffix among them."""
+    files = (file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file())
+    paths = sorted(file for file in files if file.suffix == ".py" or is_script(file))
     return [Module(path.relative_to(ROOT), path.read_text()) for path in paths]
 
 
@@ -254,6 +266,12 @@ def test_the_package_is_looked_at():
     assert all(part(name) in MAY_IMPORT for name in names if re.match(r"zmqps\.\w+\.", name))
 
 
+def test_scripts_without_suffix_are_linted():
+    scripts = {module.path for module in modules("tools") if not module.path.suffix}
+    linted = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["extend-include"]
+    assert {str(path) for path in scripts} == set(linted)
+
+
 BAD = [
     (imports_go_one_way, "zmqps/protocol/wire.py", "from zmqps.actors.base import Tick"),
     (imports_go_one_way, "zmqps/protocol/__init__.py", "from ..optim import rules"),
@@ -267,9 +285,10 @@ BAD = [
     (only_runtime_has_sockets_and_threads, "zmqps/actors/shard.py", "import zmq.utils"),
     (only_runtime_has_sockets_and_threads, "zmqps/cli.py", "from threading import Thread"),
     (only_runtime_has_sockets_and_threads, "zmqps/data/load.py", "import os, queue"),
-    (actors_are_apart, "zmqps/actors/shard.py", "from zmqps.actors.broker import Broker"),
-    (actors_are_apart, "zmqps/actors/shard.py", "from zmqps.actors import broker"),
-    (actors_are_apart, "zmqps/actors/shard.py", "from .broker import Broker"),
+    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors.fetch import FetchCore"),
+    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors import fetch"),
+    (actors_are_apart, "zmqps/actors/x.py", "from .fetch import FetchCore"),
+    (actors_are_apart, "zmqps/actors/x.py", "import zmqps.actors.fetch"),
     (cores_are_pure, "zmqps/actors/shard.py", "from time import monotonic"),
     (cores_are_pure, "zmqps/actors/shard.py", "from numpy.random import default_rng"),
     (file_is_short, "zmqps/cli.py", "x = 1\n" * 401),
@@ -301,8 +320,10 @@ GOOD = [
     (imports_go_one_way, "zmqps/roles.py", "from zmqps.runtime import loop"),
     (imports_go_one_way, "zmqps/__init__.py", "from zmqps.job import Job"),
     (only_runtime_has_sockets_and_threads, "zmqps/runtime/loop.py", "import zmq, threading"),
-    (actors_are_apart, "zmqps/actors/shard.py", "from zmqps.actors.base import Tick"),
-    (actors_are_apart, "zmqps/actors/shard.py", "from zmqps.actors.shard_blocks import Block"),
+    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors.base import Tick"),
+    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors import requests"),
+    (actors_are_apart, "zmqps/actors/fetch.py", "import zmqps.actors.fetch"),
+    (actors_are_apart, "zmqps/roles.py", "from zmqps.actors.fetch import FetchCore"),
     (cores_are_pure, "zmqps/actors/shard.py", "import math"),
     (file_is_short, "zmqps/cli.py", "x = 1\n" * 400),
     (functions_fit_on_a_screen, "zmqps/cli.py", "def f():\n" + "    x = 1\n" * 59),

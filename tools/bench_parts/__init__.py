@@ -1,0 +1,25 @@
+"""The benchmarks: which figures there are, and where each is measured.
+
+A part is a function without arguments. It returns one figure as a dict, or several as a dict from
+name to figure:
+
+    figure   float, the measured value
+    unit     str, "x" for a ratio
+    target   float, what the figure is held against
+    better   "higher" (the default) or "lower"
+    how      str, how it was measured
+    notes    list of str, optional: what else was seen
+
+Each part runs in a process of its own, with one BLAS thread; what it prints is shown.
+"""
+
+PARTS = {
+    "adagrad_vs_numpy": "tools.bench_parts.adagrad:adagrad_vs_numpy",
+    "conv_step_vs_torch": "tools.bench_parts.conv_step:conv_step_vs_torch",
+    "exchange_vs_echo": "tools.bench_parts.exchange:exchange_vs_echo",
+    "replicas_2_vs_loops": "tools.bench_parts.replicas:replicas_2_vs_loops",
+    "logging_share": "tools.bench_parts.logging_share:logging_share",
+    "shard_memory_ratio": "tools.bench_parts.memory:shard_memory_ratio",
+    "fashion_accuracy": "tools.bench_parts.accuracy:fashion_accuracy",
+    "demo_accuracy": "tools.bench_parts.accuracy:demo_accuracy",
+}
