@@ -1,0 +1,239 @@
+"""ZeroMQ sockets as zmqps uses them: opened with its options, read within bounds, never waiting.
+
+A message on the wire is [id, ...] header, array frames. Ahead of the header, which is told by its
+first bytes, goes at most one id of a peer's peer, and on a ROUTER the peer's own before it. What
+comes from an id that looks like a header is thrown away: no id is taken for one further on.
+"""
+
+import errno
+import socket as sockets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from zmqps.protocol.errors import LocalError, ProtocolError
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.protocol.wire import ARRAYS_MAX, HEADER_BYTES_MAX, SIGNATURE
+from zmqps.runtime import ports
+
+ENVELOPE_MAX = 2
+FRAMES_MAX = ENVELOPE_MAX + 1 + ARRAYS_MAX
+"""Most frames of one message that are kept."""
+LEAVE_LINGER_MS = 500
+"""How long a socket that is left goes on sending its last words."""
+
+COPY_BELOW_BYTES = 64 << 10
+"""Frames below this are copied. Below it copying is cheaper than the reference count that sharing
+takes, and a received frame may lie unaligned in a buffer that it shares with its neighbours."""
+
+MARK = bytes([0xA0 + len(SIGNATURE)]) + SIGNATURE.encode()  # after the array marker, one byte
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_COUNT = 30, 10, 3
+ACCEPT_BACKLOG = 1024
+
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+
+
+class AddressError(LocalError):
+    """An address that is wrong, or that can't be bound here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A bound ROUTER and the endpoints that peers can connect to."""
+
+    socket: Socket
+    endpoints: tuple[str, ...]
+
+
+def bind_router(context: Context, endpoints: Sequence[str], limits: ClusterSettings) -> Router:
+    """Bind a ROUTER to each of `tcp://HOST:PORT` (port 0: any that is free) and `ipc://PATH`.
+
+    Raises AddressError for an address that is malformed, in use (it says by whom) or not of this
+    machine.
+    """
+    router = context.socket(zmq.ROUTER)
+    try:
+        _set_options(router, limits)
+        router.router_mandatory = 1  # an unknown peer is an event, not silence
+        router.backlog = ACCEPT_BACKLOG
+        return Router(router, tuple(_bind(router, endpoint) for endpoint in endpoints))
+    except BaseException:
+        router.close(linger=0)
+        raise
+
+
+def open_dealer(
+    context: Context, endpoint: str, identity: bytes, limits: ClusterSettings
+) -> Socket:
+    """Connect a DEALER to one peer. Raises AddressError for an endpoint that can't be one."""
+    dealer = context.socket(zmq.DEALER)
+    try:
+        _set_options(dealer, limits)
+        dealer.routing_id = identity
+        if endpoint.startswith("tcp://"):
+            host, port = split_tcp(endpoint)
+            dealer.ipv6 = _resolve(host, port)[1]
+        elif not endpoint.startswith("ipc://"):
+            raise AddressError(f"{endpoint!r}: must begin with tcp:// or ipc://")
+        dealer.connect(endpoint)
+    except (zmq.ZMQError, ValueError, TypeError) as error:
+        dealer.close(linger=0)
+        raise AddressError(f"cannot connect to {endpoint!r}: {error}") from None
+    return dealer
+
+
+def split_tcp(endpoint: str) -> tuple[str, int]:
+    """Return host and port of `tcp://HOST:PORT`; an IPv6 address stands in brackets there."""
+    host, colon, port = endpoint.removeprefix("tcp://").rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    valid = port.isascii() and port.isdigit() and int(port) < 1 << 16
+    if not (colon and valid and bare) or (bare == host and ":" in host):
+        raise AddressError(
+            f"{endpoint!r}: must be tcp://HOST:PORT with a port of 0 to 65535, "
+            "an IPv6 address in brackets"
+        )
+    return bare, int(port)
+
+
+def send(socket: Socket, frames: Sequence[Any]) -> bool:
+    """Send one message without waiting; False when there is nobody to send it to."""
+    last = len(frames) - 1
+    try:
+        for i, frame in enumerate(frames):
+            socket.send(frame, _MORE if i < last else _LAST, False)
+    except zmq.ZMQError as error:
+        if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):
+            return False
+        raise
+    return True
+
+
+def receive(socket: Socket, bytes_max: int) -> list[zmq.Frame]:
+    """Return the frames of the next message, without waiting; [] when there is none.
+
+    Raises OversizeError, after throwing its frames away one by one, for a message with more than
+    FRAMES_MAX frames or `bytes_max` bytes.
+    """
+    try:
+        frame = socket.recv(zmq.DONTWAIT, False)
+    except zmq.Again:
+        return []
+    frames = [frame]
+    size = len(frame)
+    while frame.more:
+        frame = socket.recv(zmq.DONTWAIT, False)  # a message comes whole or not at all
+        frames.append(frame)
+        size += len(frame)
+        if size > bytes_max or len(frames) > FRAMES_MAX:
+            del frames[1:]
+            while frame.more:
+                frame = socket.recv(zmq.DONTWAIT, False)
+            raise OversizeError(f"message above {bytes_max} bytes or {FRAMES_MAX} frames", frames)
+    return frames
+
+
+class OversizeError(ProtocolError):
+    """A message above the bounds; on a ROUTER, the first of `frames` says whose."""
+
+    def __init__(self, reason: str, frames: Sequence[zmq.Frame]):
+        super().__init__(reason)
+        self.frames = frames
+
+
+def split_envelope(
+    frames: Sequence[zmq.Frame], *, router: bool
+) -> tuple[tuple[bytes, ...], Sequence[zmq.Frame]]:
+    """Return the routing ids ahead of the header, and the message from its header on.
+
+    The first frame on a ROUTER is the id of the peer's connection, whatever it looks like; one
+    more id stands for a peer behind that one. Raises ProtocolError when no header follows.
+    """
+    first = 1 if router else 0
+    if router and is_header(frames[0]):
+        raise ProtocolError("a routing id that looks like a header")
+    for i in range(first, min(first + ENVELOPE_MAX, len(frames))):
+        if is_header(frames[i]):
+            return tuple([frame.bytes for frame in frames[:i]]), frames[i:]
+    raise ProtocolError("no zmqps message")
+
+
+def is_header(frame: zmq.Frame) -> bool:
+    """Tell whether a frame begins as a header does."""
+    return len(frame) <= HEADER_BYTES_MAX and frame.bytes.startswith(MARK, 1)
+
+
+_LAST = int(zmq.DONTWAIT)
+_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
+
+
+def _set_options(socket: Socket, limits: ClusterSettings) -> None:
+    socket.sndhwm = socket.rcvhwm = 0  # credit bounds what is on its way; see docs/protocol.md
+    socket.linger = 0
+    socket.maxmsgsize = limits.frame_bytes_max
+    socket.copy_threshold = COPY_BELOW_BYTES
+    socket.tcp_keepalive = 1
+    socket.tcp_keepalive_idle = KEEPALIVE_IDLE_S
+    socket.tcp_keepalive_intvl = KEEPALIVE_EVERY_S
+    socket.tcp_keepalive_cnt = KEEPALIVE_COUNT
+
+
+def _bind(router: Socket, endpoint: str) -> str:
+    """Bind to one more endpoint; return it with the port that the system gave."""
+    if endpoint.startswith("ipc://"):
+        _refuse_live(endpoint)
+        bound, port = endpoint, 0
+    elif endpoint.startswith("tcp://"):
+        host, port = split_tcp(endpoint)
+        address, router.ipv6 = _resolve(host, port)
+        if not address:
+            raise AddressError(f"{endpoint!r}: host name {host!r} is unknown here")
+        bound = f"tcp://{address}:{port or '*'}"
+    else:
+        raise AddressError(f"{endpoint!r}: must begin with tcp:// or ipc://")
+    try:
+        router.bind(bound)
+    except zmq.ZMQError as error:
+        raise AddressError(_cannot_bind(endpoint, port, error)) from None
+    return str(router.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+
+
+def _cannot_bind(endpoint: str, port: int, error: zmq.ZMQError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"cannot bind {endpoint!r}: port {port} is in use by {ports.holder(port)}"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return f"cannot bind {endpoint!r}: not an address of this machine"
+    return f"cannot bind {endpoint!r}: {error}"
+
+
+def _refuse_live(endpoint: str) -> None:
+    """Raise AddressError when somebody listens on an ipc path: a second bind would succeed."""
+    path = endpoint.removeprefix("ipc://")
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except OSError as error:
+            raise AddressError(f"cannot bind {endpoint!r}: {error}") from None
+    raise AddressError(f"cannot bind {endpoint!r}: a process listens there already")
+
+
+def _resolve(host: str, port: int) -> tuple[str, bool]:
+    """Return a host's address, IPv4 if it has one, and whether it is IPv6; "" if it is unknown.
+
+    Binding needs an address, and a name may mean both `::1` and `127.0.0.1`, of which the peer
+    chose one: both ends prefer IPv4.
+    """
+    if host == "*":
+        return host, False
+    try:
+        found = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return "", False
+    family, *_, address = min(found, key=lambda info: info[0] != sockets.AF_INET)
+    if family == sockets.AF_INET:
+        return str(address[0]), False
+    return f"[{address[0]}]", True
