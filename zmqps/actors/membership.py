@@ -7,7 +7,7 @@ actor except the coordinator has one of these; it is a part of their cores, not 
 
 from dataclasses import dataclass
 
-from zmqps.actors.base import Effect, Exit, Note, Open, Send
+from zmqps.actors.base import Effect, Exit, Note, Open, Send, Work
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
     Body,
@@ -39,6 +39,19 @@ class Self:
     coordinator: str
     endpoints: tuple[str, ...] = ()
     start_deadline_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLog:
+    """The process has a name now, and its log a place: the run's folder, if that is on this host.
+
+    `run_dir` is the coordinator's folder of the run, and `host` is where that is.
+    """
+
+    run: str
+    run_dir: str
+    host: str
+    name: str
 
 
 class Membership:
@@ -75,7 +88,8 @@ class Membership:
                 self.welcome, self.incarnation = welcome, welcome.incarnation
                 self.heartbeat_s = welcome.cluster["heartbeat_ms"] / 1e3
                 self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
-                return [Note(events.Welcomed(welcome.incarnation, welcome.name))]
+                begin = Work(BeginLog(welcome.run, welcome.run_dir, welcome.host, welcome.name))
+                return [begin, Note(events.Welcomed(welcome.incarnation, welcome.name))]
             case Refused(code="unknown_member"):
                 return [
                     Exit(
