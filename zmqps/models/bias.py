@@ -1,0 +1,31 @@
+"""One number added to every output of a unit or filter."""
+
+import numpy as np
+
+from zmqps.models.layers import Array, Layer, Step
+from zmqps.protocol.tensors import TensorSpec
+
+
+class Bias(Layer):
+    """y[..., c, n] = x[..., c, n] + b[c], in place; db[c] = sum of dy over all but c."""
+
+    def __init__(self, bias: TensorSpec) -> None:
+        super().__init__(bias.dtype)
+        self.tensors = (bias,)
+        self._name = bias.name
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """Add the bias to x itself."""
+        x += step.parameters[self._name][:, None]
+        return x
+
+    def write_gradient(self, dy: Array, step: Step) -> None:
+        """Sum dy over pixels and batch."""
+        # Pixels first: whole rows of channels x batch are added, which runs at memory speed.
+        per_sample = self.buffers.take("sum", dy.shape[-2:])
+        np.add.reduce(dy.reshape(-1, *dy.shape[-2:]), axis=0, out=per_sample)
+        np.add.reduce(per_sample, axis=1, out=step.gradient[self._name])
+
+    def backward(self, dy: Array, step: Step) -> Array:  # noqa: ARG002
+        """Return dy."""
+        return dy
