@@ -85,7 +85,10 @@ class TrainingSettings(Settings):
         "and on local_rate, by the replica's step.",
     )
     l2: float = Field(
-        0.0, ge=0, description="l2 / 2 * |parameters|² joins the loss, once per batch."
+        0.0,
+        ge=0,
+        description="l2 / 2 * the sum of squares of all kernels (not biases) joins the "
+        "loss, once per batch.",
     )
     clip_norm: Positive | None = Field(
         None, description="A gradient whose norm is larger is scaled down to it; null: never."
