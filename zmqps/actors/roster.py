@@ -1,0 +1,35 @@
+"""Whose pushes a shard takes: those of the replicas that live."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+DEPARTED_MAX = 1024
+
+
+class LiveReplicas:
+    """The replicas that live, and the last `DEPARTED_MAX` that did.
+
+    Incarnations are given once and grow, but rosters may come before or after a replica's first
+    push, and not in the order of incarnations. So only one that was seen and left is called stale;
+    one that was never seen may be about to come, and its client tries again. Neither is applied.
+    """
+
+    def __init__(self) -> None:
+        self.live: frozenset[int] = frozenset()
+        self._departed: set[int] = set()
+
+    def replace(self, incarnations: Iterable[int]) -> list[int]:
+        """Take a new roster; return those who left, ascending."""
+        live = frozenset(incarnations)
+        left = sorted(self.live - live)
+        self.live = live
+        self._departed.update(left)
+        while len(self._departed) > DEPARTED_MAX:
+            self._departed.remove(min(self._departed))
+        return left
+
+    def refusal(self, incarnation: int) -> Literal["stale_incarnation", "unknown_member"] | None:
+        """Say with which code a push of this incarnation is refused; None: it is taken."""
+        if incarnation in self.live:
+            return None
+        return "stale_incarnation" if incarnation in self._departed else "unknown_member"
