@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -41,9 +41,9 @@ def measure(name: str, part: str) -> dict[str, Figure]:
             raise PartError(f"returned no figure: {error}") from error
 
 
-def table_of(figures: Mapping[str, Figure], problems: Mapping[str, str]) -> Table:
-    """Lay out figures beside their targets; a part without a figure shows why."""
-    table = Table("name", "figure", "target", "met", "how")
+def table_of(figures: Mapping[str, Figure], problems: Iterable[str]) -> Table:
+    """Lay out figures beside their targets; a part with a problem has none."""
+    table = Table("name", "figure", "target", "met")
     for name, found in figures.items():
         bound = "at least" if found.better == "higher" else "at most"
         table.add_row(
@@ -51,10 +51,9 @@ def table_of(figures: Mapping[str, Figure], problems: Mapping[str, str]) -> Tabl
             f"{found.figure:.4g} {found.unit}",
             f"{bound} {found.target:.4g} {found.unit}",
             "[green]yes" if found.met else "[red]no",
-            "\n".join([found.how, *found.notes]),
         )
-    for name, problem in problems.items():
-        table.add_row(name, "", "", "[red]no", f"[red]{problem}")
+    for name in problems:
+        table.add_row(name, "", "", "[red]no")
     return table
 
 
@@ -85,8 +84,11 @@ def main(names: tuple[str, ...], file: Path | None, only_list: bool) -> None:
             problems[name] = str(error)
         if file:  # after each part: some take long, and may be interrupted
             plain = {key: found.model_dump(mode="json") for key, found in figures.items()}
-            file.write_text(json.dumps(plain, indent=2) + "\n")
+            file.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
     console.print(table_of(figures, problems))
+    texts = {name: "\n".join([found.how, *found.notes]) for name, found in figures.items()}
+    for name, text in (texts | problems).items():
+        console.print(f"{name}: {text}", markup=False, highlight=False)
     if problems:
         sys.exit(1)
 

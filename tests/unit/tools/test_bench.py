@@ -8,7 +8,7 @@ from tools.bench_parts import PARTS, __main__
 from tools.bench_parts.figure import Figure
 
 ROOT = Path(__file__).parents[3]
-FIGURE = {"figure": 2.0, "unit": "x", "target": 1.5, "how": "by hand"}
+FIGURE = {"figure": 2.0, "unit": "x", "target": 1.5, "how": "by [hand]"}
 
 FAKE = f"""
 import os
@@ -54,7 +54,7 @@ def test_one_figure_is_shown_and_written(bench):
     result, figures = bench("one")
     assert result.exit_code == 0
     assert figures == {"one": FIGURE | {"better": "higher", "met": True, "notes": ["seen"]}}
-    for cell in ("one", "2 x", "at least 1.5", "yes", "by hand", "seen"):
+    for cell in ("one", "2 x", "at least 1.5", "yes", "one: by [hand]", "seen"):
         assert cell in result.stdout
 
 
