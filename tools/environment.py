@@ -70,7 +70,14 @@ class Environment:
 
     def pip(self, *arguments: str, quiet: str = "-qq") -> None:
         """Run `pip install` in the environment, its errors on standard error."""
-        command = [self.python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+        command = [
+            str(self.python),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--no-input",
+            "install",
+        ]
         subprocess.run([*command, quiet, *arguments], cwd=self.root, stdout=sys.stderr, check=True)
 
     def has_torch(self) -> bool:
@@ -96,7 +103,7 @@ class Environment:
         subprocess.run([sys.executable, "-m", "venv", self.folder], check=True, stdout=sys.stderr)
 
     def _is_same_python(self) -> bool:
-        ask = [self.python, "-c", "import sys, pip; print(sys.version)"]
+        ask = [str(self.python), "-c", "import sys, pip; print(sys.version)"]
         try:
             answer = subprocess.run(ask, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError):
