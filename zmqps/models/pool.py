@@ -3,16 +3,21 @@
 from abc import abstractmethod
 
 import numpy as np
+import numpy.typing as npt
 
 from zmqps.models.layers import Array, Layer, Step
 from zmqps.models.windows import Windows
 from zmqps.protocol.tensors import Dtype
 
+Mask = npt.NDArray[np.bool_]
+
 
 class _Pool(Layer):
     """Pooling in two passes of one axis each; only whole windows count.
 
-    `_reduce` makes one output of `size` shifted inputs, `_spread` is its adjoint.
+    A pass goes row by row of its output, so that a row stays in cache through its few steps.
+    `_reduce` makes a row of outputs of the `size` inputs that lie in its windows, `_spread` is its
+    adjoint. `greater` has a mask for each of these inputs but the first.
     """
 
     def __init__(self, shape_in: tuple[int, ...], size: int, stride: int, dtype: Dtype) -> None:
@@ -24,93 +29,92 @@ class _Pool(Layer):
 
     def forward(self, x: Array, step: Step) -> Array:  # noqa: ARG002
         """Pool along the width, then along the height."""
-        return self._reduce(self._reduce(x, 1, self._columns), 0, self._rows)
+        return self._forward(self._forward(x, 1, self._columns), 0, self._rows)
 
     def backward(self, dy: Array, step: Step) -> Array:  # noqa: ARG002
         """Hand dy back to the inputs, along the height, then along the width."""
         return self._backward(self._backward(dy, 0, self._rows), 1, self._columns)
 
+    def _forward(self, x: Array, axis: int, windows: Windows) -> Array:
+        y: Array = self.buffers.take(f"y{axis}", _with_axis(x, axis, windows.outputs))
+        greater = self._greater(axis, windows, y)
+        inputs = _inputs(x, axis, windows)
+        for row, out in enumerate(y):
+            self._reduce([each[row] for each in inputs], out, greater[row])
+        return y
+
     def _backward(self, dy: Array, axis: int, windows: Windows) -> Array:
-        shape = (*dy.shape[:axis], windows.size, *dy.shape[axis + 1 :])
-        dx: Array = self.buffers.take(f"dx{axis}", shape)
+        dx: Array = self.buffers.take(f"dx{axis}", _with_axis(dy, axis, windows.size))
         if windows.stride != windows.kernel or windows.outputs * windows.stride != windows.size:
             dx.fill(0)
-        self._spread(dy, _shifted(dx, axis, windows), axis, windows)
+        greater = self._greater(axis, windows, dy)
+        inputs = _inputs(dx, axis, windows)
+        for row, each_dy in enumerate(dy):
+            self._spread(each_dy, [each[row] for each in inputs], greater[row])
         return dx
 
     @abstractmethod
-    def _reduce(self, x: Array, axis: int, windows: Windows) -> Array: ...
+    def _reduce(self, inputs: list[Array], y: Array, greater: Mask) -> None: ...
 
     @abstractmethod
-    def _spread(self, dy: Array, dx: list[Array], axis: int, windows: Windows) -> None:
-        """Give dy to the shifted dx, which hold zeros unless each is written exactly once."""
+    def _spread(self, dy: Array, inputs: list[Array], greater: Mask) -> None:
+        """Give dy to the inputs, which hold zeros unless each belongs to exactly one window."""
 
-    def _output(self, x: Array, axis: int, windows: Windows) -> Array:
-        shape = (*x.shape[:axis], windows.outputs, *x.shape[axis + 1 :])
-        y: Array = self.buffers.take(f"y{axis}", shape)
-        return y
+    def _hand(self, dy: Array, dx: Array) -> None:
+        if self._rows.stride < self._rows.kernel:
+            dx += dy
+        else:
+            dx[...] = dy
+
+    def _greater(self, axis: int, windows: Windows, y: Array) -> Mask:
+        rows, *rest = y.shape
+        masks: Mask = self.buffers.take(
+            f"greater{axis}", (rows, windows.kernel - 1, *rest), dtype=np.bool_
+        )
+        return masks
 
 
 class MaxPool(_Pool):
     """Maximum. The gradient goes to the first maximum of a window, row by row."""
 
-    def _reduce(self, x: Array, axis: int, windows: Windows) -> Array:
-        first, *others = _shifted(x, axis, windows)
-        y = self._output(x, axis, windows)
-        greater = self._greater(axis, windows, y.shape)
-        if not others:
-            y[...] = first
-        best = first
-        for other, mask in zip(others, greater, strict=True):
-            np.greater(other, best, out=mask)
-            best = np.maximum(best, other, out=y)
-        return y
+    def _reduce(self, inputs: list[Array], y: Array, greater: Mask) -> None:
+        best = inputs[0]
+        for each, mask in zip(inputs[1:], greater, strict=True):
+            np.greater(each, best, out=mask)
+            best = np.maximum(best, each, out=y)
+        if len(inputs) == 1:
+            y[...] = best
 
-    def _spread(self, dy: Array, dx: list[Array], axis: int, windows: Windows) -> None:
+    def _spread(self, dy: Array, inputs: list[Array], greater: Mask) -> None:
         # From the last to the first: the last input that was greater than all before it won.
-        greater = self._greater(axis, windows, dy.shape)
         part = self.buffers.take("part", dy.shape)
-        for i in range(windows.kernel - 1, 0, -1):
-            np.multiply(dy, greater[i - 1], out=part)
+        for dx, mask in zip(inputs[:0:-1], greater[::-1], strict=True):
+            np.multiply(dy, mask, out=part)
             dy -= part
-            _hand(part, dx[i], windows)
-        _hand(dy, dx[0], windows)
-
-    def _greater(self, axis: int, windows: Windows, shape: tuple[int, ...]) -> Array:
-        """For each input but the first: whether it is greater than all before it."""
-        masks: Array = self.buffers.take(
-            f"greater{axis}", (windows.kernel - 1, *shape), dtype=np.bool_
-        )
-        return masks
+            self._hand(part, dx)
+        self._hand(dy, inputs[0])
 
 
 class MeanPool(_Pool):
     """Mean."""
 
-    def _reduce(self, x: Array, axis: int, windows: Windows) -> Array:
-        first, *others = _shifted(x, axis, windows)
-        y = self._output(x, axis, windows)
-        y[...] = first
-        for other in others:
-            y += other
-        y *= 1 / windows.kernel
-        return y
+    def _reduce(self, inputs: list[Array], y: Array, greater: Mask) -> None:  # noqa: ARG002
+        y[...] = inputs[0]
+        for each in inputs[1:]:
+            y += each
+        y *= 1 / len(inputs)
 
-    def _spread(self, dy: Array, dx: list[Array], axis: int, windows: Windows) -> None:  # noqa: ARG002
-        dy *= 1 / windows.kernel
-        for i in range(windows.kernel):
-            _hand(dy, dx[i], windows)
+    def _spread(self, dy: Array, inputs: list[Array], greater: Mask) -> None:  # noqa: ARG002
+        dy *= 1 / len(inputs)
+        for dx in inputs:
+            self._hand(dy, dx)
 
 
-def _hand(dy: Array, dx: Array, windows: Windows) -> None:
-    """Give dy to pixels that other windows may share."""
-    if windows.stride < windows.kernel:
-        dx += dy
-    else:
-        dx[...] = dy
+def _with_axis(x: Array, axis: int, size: int) -> tuple[int, ...]:
+    return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
-def _shifted(x: Array, axis: int, windows: Windows) -> list[Array]:
+def _inputs(x: Array, axis: int, windows: Windows) -> list[Array]:
     """For each place in a window, the pixels that lie there, a view (…, outputs, …)."""
     reach = (windows.outputs - 1) * windows.stride + 1
     before = (slice(None),) * axis
