@@ -1,1 +1,28 @@
-"""zmqps: parameter server and decentralised trainer over ZeroMQ."""
+"""zmqps: parameter server and decentralised trainer over ZeroMQ.
+
+`train` runs a job on a cluster of processes; `Client` lets a loop of your own fetch from and push
+to a running cluster.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from zmqps.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from zmqps.runtime.client import Client, ClusterError
+    from zmqps.train import train
+
+__all__ = ["Client", "ClusterError", "__version__", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `zmqps --help` needs neither NumPy nor sockets."""
+    if name == "train":
+        from zmqps.train import train  # noqa: PLC0415
+
+        return train
+    if name in ("Client", "ClusterError"):
+        from zmqps.runtime import client  # noqa: PLC0415
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

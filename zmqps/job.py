@@ -33,6 +33,7 @@ __all__ = [
     "JobError",
     "JobSettings",
     "Problem",
+    "agreed_terms",
     "find_job",
     "job_difference",
     "job_digest",
@@ -154,6 +155,11 @@ def _agreed(job: JobSettings) -> dict[str, Any]:
     }
 
 
+def agreed_terms(job: JobSettings) -> dict[str, str]:
+    """Return the settings that all members must hold alike: dotted path → value as JSON."""
+    return _leaves(_agreed(job))
+
+
 def job_digest(job: JobSettings) -> str:
     """Return a hash of what the members of a cluster must hold alike.
 
@@ -166,7 +172,7 @@ def job_digest(job: JobSettings) -> str:
 
 def job_difference(a: JobSettings, b: JobSettings) -> list[str]:
     """Return a line for each setting in which two jobs must agree and do not, with both values."""
-    ours, theirs = _leaves(_agreed(a)), _leaves(_agreed(b))
+    ours, theirs = agreed_terms(a), agreed_terms(b)
     return [
         f"{path}: {ours.get(path, 'nothing')} here, {theirs.get(path, 'nothing')} there"
         for path in {**ours, **theirs}

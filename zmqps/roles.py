@@ -1,0 +1,128 @@
+"""The wiring of each role: which core runs in which shell, with which sockets and slow work.
+
+Each function runs one process until it is to end, and returns its exit code.
+"""
+
+import os
+import secrets
+
+import zmq
+from pydantic import BaseModel
+
+from zmqps.actors.broker import BrokerCore
+from zmqps.actors.compute import ComputeCore, EvaluateTask, GradientTask
+from zmqps.actors.membership import BeginLog, Membership
+from zmqps.actors.membership import Self as Who
+from zmqps.actors.orders import DeclareOrder
+from zmqps.actors.shard import ShardCore
+from zmqps.data.load import load
+from zmqps.job import JobSettings, agreed_terms
+from zmqps.models.network import Network
+from zmqps.places import Place
+from zmqps.protocol.keys import Layout
+from zmqps.protocol.messages import Role
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.runtime.client import Client
+from zmqps.runtime.compute import Compute
+from zmqps.runtime.ipc import host_id, ipc_endpoint
+from zmqps.runtime.log import open_log
+from zmqps.runtime.loop import Inline, Loop
+from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.process import run_process
+from zmqps.runtime.run_folder import begin_log
+from zmqps.runtime.shard_work import SHARD_WORK
+from zmqps.runtime.transport import Router, bind_router
+
+
+def broker(place: Place) -> int:
+    """Run a broker."""
+    return _serve("broker", place)
+
+
+def shard(place: Place) -> int:
+    """Run a shard."""
+    return _serve("shard", place)
+
+
+def replica(place: Place, job: JobSettings) -> int:
+    """Run a replica: a client's three threads, and the compute thread as their owner."""
+    dataset = load(job.data)
+    network = Network(job.model, dataset.input_shape, dataset.classes)
+    layout = Layout(network.tensors, job.cluster.block_bytes_max)
+    client = Client(
+        place.coordinator,
+        role="replica",
+        run_dir=place.run_dir,
+        start_deadline_s=job.cluster.start_deadline_ms / 1e3,
+    )
+    core = ComputeCore(
+        job.training,
+        layout,
+        seed=job.seed,
+        push_window_bytes=job.cluster.push_window_bytes,
+        status_every_s=job.cluster.status_every_ms / 1e3,
+    )
+    compute = Compute(network, dataset, job.training, job.seed)
+    loop = Loop(
+        "compute",
+        core,
+        context=client.context,
+        log=client.log,
+        mailbox=client.mailbox,
+        posts=client.posts,
+        tasks={GradientTask: Inline(compute.gradient), EvaluateTask: Inline(compute.evaluate)},
+    )
+    client.order(declaration(job, layout, len(dataset.x_train)))
+    return run_process([*client.loops, loop], client.log, context=client.context)
+
+
+def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
+    """Return what a replica of this job tells the cluster about its model."""
+    rule = {
+        "update": _plain(job.update),
+        "schedule": _plain(job.training.schedule),
+        "seed": job.seed,
+        "on_nonfinite": job.training.on_nonfinite,
+        "sync": job.training.sync,
+    }
+    training = _plain(job.training)
+    return DeclareOrder(job.name, layout, agreed_terms(job), rule, training, images)
+
+
+def _serve(role: Role, place: Place) -> int:
+    """Run a broker or a shard: one core with a bound socket and a session with the coordinator."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    front = _bind(context, place, role)
+    host = host_id()
+    log = open_log(role, host, ClusterSettings().log_bytes_max)
+    identity = f"{role}-{secrets.token_hex(8)}".encode()
+    endpoints = tuple(advertised(endpoint, place.advertise) for endpoint in front.endpoints)
+    membership = Membership(Who(role, host, os.getpid(), identity, place.coordinator, endpoints))
+    begin = Inline(begin_log(log, host, place.run_dir))
+    loop = Loop(
+        role,
+        BrokerCore(membership) if role == "broker" else ShardCore(membership),
+        context=context,
+        log=log,
+        mailbox=Mailbox(),
+        routers={"front": front},
+        tasks={BeginLog: begin} if role == "broker" else {BeginLog: begin, **SHARD_WORK},
+        raw=role == "broker",
+    )
+    return run_process([loop], log, context=context)
+
+
+def _bind(context: zmq.Context[zmq.Socket[bytes]], place: Place, name: str) -> Router:
+    """Bind where the place says, and an ipc endpoint for this host's others."""
+    return bind_router(context, (ipc_endpoint(name), *place.bind), ClusterSettings())
+
+
+def advertised(endpoint: str, host: str | None) -> str:
+    """Return the endpoint under which others reach one that is bound here."""
+    if host is None or not endpoint.startswith("tcp://"):
+        return endpoint
+    return f"tcp://{host}:{endpoint.rpartition(':')[2]}"
+
+
+def _plain(settings: BaseModel) -> dict[str, object]:
+    return settings.model_dump(mode="json")

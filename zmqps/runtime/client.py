@@ -1,0 +1,348 @@
+"""`zmqps.Client`: a process's part in a cluster, for any training loop that has NumPy arrays.
+
+It runs the control, fetch and push cores in their threads. The caller is their owner: either a
+loop of the user's own, by the methods below, or the compute core of a replica (`roles.replica`),
+which takes `mailbox` and `posts` and is wired to the same threads.
+"""
+
+import os
+import secrets
+import select
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import zmq
+from pydantic import TypeAdapter
+
+from zmqps.actors.base import Array, Core, Posted, frozen
+from zmqps.actors.control import ControlCore
+from zmqps.actors.fetch import FetchCore
+from zmqps.actors.membership import BeginLog, Membership
+from zmqps.actors.membership import Self as Who
+from zmqps.actors.orders import (
+    Connected,
+    DeclareOrder,
+    DeclareResult,
+    FetchOrder,
+    FetchResult,
+    LeaveOrder,
+    PushOrder,
+    PushResult,
+)
+from zmqps.actors.push import PushCore
+from zmqps.optim.settings import ConstantSchedule, RuleSettings
+from zmqps.protocol.errors import LocalError
+from zmqps.protocol.keys import Layout
+from zmqps.protocol.messages import Role, Welcome
+from zmqps.protocol.parts import Version
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.protocol.tensors import Initial, TensorSpec
+from zmqps.runtime.ipc import host_id
+from zmqps.runtime.log import open_log
+from zmqps.runtime.loop import Inline, Loop, TaskHandler
+from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.run_folder import begin_log
+
+COORDINATOR = "tcp://127.0.0.1:7077"
+LEAVE_S = 5.0
+
+
+class ClusterError(RuntimeError):
+    """The cluster refused, ended, or did not answer in time; the message says what and why."""
+
+
+class Client:
+    """Declare named arrays, fetch them, and push gradients, to a running cluster.
+
+    A client belongs to one thread. Use it in a `with` statement, or call `close`.
+
+        with zmqps.Client() as client:
+            client.declare({"w": np.zeros(10)}, {"rule": "sgd", "rate": 0.1})
+            for _ in range(100):
+                client.push({"w": client.fetch()["w"] - 1.0})
+
+    `start_fetch` and `start_push` return at once; their results are waited for by `finish_fetch`
+    and `finish_pushes`, or simply picked up by later calls.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        *,
+        role: Role = "client",
+        run_dir: str | os.PathLike[str] | None = None,
+        start_deadline_s: float = 60.0,
+    ):
+        endpoint = coordinator or os.environ.get("ZMQPS_COORDINATOR") or COORDINATOR
+        host = host_id()
+        self.welcome: Welcome | None = None
+        self.layout: Layout | None = None
+        self.mailbox = Mailbox()
+        self.log = open_log(role, host, ClusterSettings().log_bytes_max)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        who = Who(
+            role,
+            host,
+            os.getpid(),
+            f"{role}-{secrets.token_hex(8)}".encode(),
+            endpoint,
+            start_deadline_ms=int(start_deadline_s * 1e3),
+        )
+        self.posts = {name: Mailbox() for name in ("control", "fetch", "push")}
+        cores: dict[str, Core] = {
+            "control": ControlCore(Membership(who)),
+            "fetch": FetchCore(),
+            "push": PushCore(),
+        }
+        tasks: dict[type, TaskHandler] = {BeginLog: Inline(begin_log(self.log, host, run_dir))}
+        boxes = {**self.posts, "owner": self.mailbox}
+        self.loops = [
+            Loop(
+                name,
+                core,
+                context=self.context,
+                log=self.log,
+                mailbox=boxes[name],
+                posts=boxes,
+                tasks=tasks,
+            )
+            for name, core in cores.items()
+        ]
+        self._threads = [threading.Thread(target=loop.run, name=loop.name) for loop in self.loops]
+        self._parameters: dict[str, Array] = {}
+        self._versions: dict[int, Version] = {}
+        self._fetch = self._fetched = 0
+        self._push = 0
+        self._pushes: dict[int, int] = {}  # number → bytes, of those not acknowledged
+        self._last_push: PushResult | None = None
+        self._declared: DeclareResult | None = None
+        self._left: LeaveOrder | None = None
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start the threads; `with` does it."""
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def connect(self) -> Welcome:
+        """Wait until the coordinator has admitted this process. Raises ClusterError if not."""
+        self._wait(lambda: self.welcome is not None, None, "the coordinator")
+        assert self.welcome is not None
+        return self.welcome
+
+    def close(self, error: str | None = None) -> None:
+        """Say goodbye and end the threads; harmless when they have ended."""
+        self.posts["control"].post(LeaveOrder(error))
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(LEAVE_S)
+        for loop in self.loops:
+            loop.stop()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(LEAVE_S)
+        self.context.destroy(linger=0)
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close(None if error is None else str(error) or type(error).__name__)
+
+    # --- The model --------------------------------------------------------------------------------
+
+    def declare(
+        self,
+        tensors: Mapping[str, Any] | Sequence[TensorSpec],
+        update: Mapping[str, Any] | RuleSettings,
+        *,
+        schedule: Mapping[str, Any] | None = None,
+        seed: int = 1,
+        timeout_s: float | None = 60.0,
+    ) -> None:
+        """State the model and wait until the cluster holds values for all of it.
+
+        `tensors` maps names to first values (float32 or float64), or lists `TensorSpec`s. `update`
+        is an update rule as in a job file. The first client of a cluster decides; the values of a
+        later one are not used, and one whose tensors or rule differ is refused (ClusterError).
+        """
+        self.connect()
+        rule = TypeAdapter[Any](RuleSettings).validate_python(update).model_dump(mode="json")
+        plan = dict(schedule or ConstantSchedule().model_dump(mode="json"))
+        values = (
+            {n: _array(n, v) for n, v in tensors.items()} if isinstance(tensors, Mapping) else {}
+        )
+        specs = (
+            tuple(TensorSpec(n, a.shape, a.dtype.name, Initial("given")) for n, a in values.items())  # type: ignore[arg-type]
+            if isinstance(tensors, Mapping)
+            else tuple(tensors)
+        )
+        assert self.welcome is not None
+        layout = Layout(specs, int(self.welcome.cluster["block_bytes_max"]))
+        terms = {f"update.{name}": str(value) for name, value in rule.items()}
+        on_shards = {
+            "update": rule, "schedule": plan, "seed": seed, "on_nonfinite": "refuse", "sync": False,
+        }  # fmt: skip
+        self.order(DeclareOrder("client", layout, terms, on_shards, {}, 0))
+        self._wait(
+            lambda: self._declared is not None, timeout_s, "the coordinator to take the model"
+        )
+        assert self._declared is not None
+        if self._declared.declared.create:
+            self._push += 1
+            self._pushes[self._push] = layout.nbytes
+            self.posts["push"].post(PushOrder(self._push, 0, 0, values, {}, create=True))
+        self._wait(
+            lambda: self._declared is not None and self._declared.declared.ready,
+            timeout_s,
+            "all shards to have values",
+        )
+
+    def order(self, order: DeclareOrder) -> None:
+        """Declare a model whose layout is known already, without waiting."""
+        self.layout = order.layout
+        self.posts["control"].post(order)
+
+    # --- Fetch and push ---------------------------------------------------------------------------
+
+    def fetch(self, timeout_s: float | None = 60.0, *, copy: bool = True) -> dict[str, Array]:
+        """Return the newest parameters by name: arrays of the caller's own.
+
+        With `copy=False` they are read-only and change at the next fetch.
+        """
+        self.start_fetch()
+        return self.finish_fetch(timeout_s, copy=copy)
+
+    def push(
+        self, gradients: Mapping[str, Any], timeout_s: float | None = 60.0, *, copy: bool = True
+    ) -> PushResult:
+        """Push gradients, computed from the parameters of the last fetch, and wait for receipts.
+
+        With `copy=False` the arrays must not be written until the push is acknowledged.
+        """
+        number = self.start_push(gradients, copy=copy)
+        self._wait(lambda: number not in self._pushes, timeout_s, f"receipts of push {number}")
+        assert self._last_push is not None
+        return self._last_push
+
+    def start_fetch(self) -> int:
+        """Start a fetch in the background and return its number."""
+        self._layout()
+        self._fetch += 1
+        self.posts["fetch"].post(FetchOrder(self._fetch, self._fetch))
+        return self._fetch
+
+    def finish_fetch(
+        self, timeout_s: float | None = 60.0, *, copy: bool = True
+    ) -> dict[str, Array]:
+        """Wait for the last fetch started, and return the parameters as `fetch` does."""
+        number = self._fetch
+        self._wait(lambda: self._fetched >= number, timeout_s, f"the answers to fetch {number}")
+        return {n: a.copy() if copy else frozen(a) for n, a in self._parameters.items()}
+
+    def start_push(self, gradients: Mapping[str, Any], *, copy: bool = True) -> int:
+        """Start a push in the background and return its number; see `push`.
+
+        It waits only when `push_window_bytes` are on their way already.
+        """
+        layout = self._layout()
+        arrays = {name: _array(name, value) for name, value in gradients.items()}
+        for name, array in arrays.items():
+            _check_gradient(name, array, layout)
+        arrays = {n: a.copy() for n, a in arrays.items()} if copy else arrays
+        nbytes = sum(array.nbytes for array in arrays.values())
+        self._wait(lambda: self._has_room(nbytes), 60.0, "room in the push window")
+        self._push += 1
+        self._pushes[self._push] = nbytes
+        reads = dict(self._versions)
+        self.posts["push"].post(PushOrder(self._push, self._push, 1, arrays, reads))
+        return self._push
+
+    def finish_pushes(self, timeout_s: float | None = 60.0) -> None:
+        """Wait until every push that was started is acknowledged."""
+        self._wait(lambda: not self._pushes, timeout_s, f"receipts of {len(self._pushes)} pushes")
+
+    # --- Waiting ----------------------------------------------------------------------------------
+
+    def _wait(self, done: Any, timeout_s: float | None, what: str) -> None:
+        began = time.monotonic()
+        self._take(0.0)
+        while not done():
+            if self._left is not None:
+                raise ClusterError(self._left.error or "the cluster has ended the run")
+            waited = time.monotonic() - began
+            if timeout_s is not None and waited > timeout_s:
+                raise ClusterError(f"waited {waited:.0f} s for {what}")
+            self._take(0.2)
+
+    def _take(self, timeout_s: float) -> None:
+        """Take what the threads have posted, waiting for the first for at most `timeout_s`."""
+        select.select([self.mailbox.fd], [], [], timeout_s)
+        for event in self.mailbox.drain():
+            if isinstance(event, Posted):
+                self._posted(event.item)
+
+    def _posted(self, item: object) -> None:
+        match item:
+            case Connected(welcome):
+                self.welcome = welcome
+            case DeclareResult() as result:
+                self._declared = result
+            case FetchResult() as result:
+                self._store(result)
+            case PushResult() as result:
+                self._pushes.pop(result.number, None)
+                self._last_push = result
+            case LeaveOrder() as left:
+                self._left = left
+
+    def _store(self, result: FetchResult) -> None:
+        layout = self._layout()
+        if not self._parameters:
+            self._parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
+        for key, (version, array) in result.blocks.items():
+            block = layout.by_key[key]
+            tensor = self._parameters[block.tensor]
+            (tensor[block.start : block.stop] if tensor.ndim else tensor)[...] = array
+            self._versions[key] = version
+        self._fetched = result.number
+
+    def _has_room(self, nbytes: int) -> bool:
+        assert self.welcome is not None, "declared, hence welcome"
+        window = int(self.welcome.cluster["push_window_bytes"])
+        return not self._pushes or sum(self._pushes.values()) + nbytes <= window
+
+    def _layout(self) -> Layout:
+        if self.layout is None:
+            raise LocalError("declare the model first")
+        return self.layout
+
+
+def _array(name: str, value: Any) -> Array:
+    """Return a C-contiguous float array, with its rank kept."""
+    array = np.asarray(value, order="C")
+    if array.dtype.name not in ("float32", "float64"):
+        raise LocalError(f"{name}: dtype {array.dtype}, must be float32 or float64")
+    return array
+
+
+def _check_gradient(name: str, array: Array, layout: Layout) -> None:
+    spec = layout.by_name.get(name)
+    if spec is None:
+        raise LocalError(f"{name}: no such tensor; declared are {', '.join(layout.by_name)}")
+    if array.shape != spec.shape or array.dtype.name != spec.dtype:
+        raise LocalError(
+            f"{name}: gradient is {array.dtype} {array.shape}, must be {spec.dtype} {spec.shape}"
+        )
