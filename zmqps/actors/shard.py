@@ -20,6 +20,7 @@ from zmqps.actors.base import (
     Finished,
     Malformed,
     Note,
+    Posted,
     Received,
     Send,
     Tick,
@@ -28,6 +29,7 @@ from zmqps.actors.base import (
 from zmqps.actors.blocks import Blocks
 from zmqps.actors.grants import Grants
 from zmqps.actors.membership import LINK, Membership
+from zmqps.actors.orders import Interrupted
 from zmqps.actors.pushes import AtOnce, OpenPush, Pushes, check_push
 from zmqps.actors.roster import LiveReplicas
 from zmqps.actors.saving import Saving
@@ -107,6 +109,8 @@ class ShardCore:
             case Tick():
                 effects += self.membership.tick(now)
                 effects += self._tick(now)
+            case Posted(Interrupted()):
+                effects += [self.membership.send(Bye("interrupted"), now), Exit()]
             case Malformed(link, error):
                 self.tally.malformed += 1
                 if self.tally.malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log

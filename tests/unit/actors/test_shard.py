@@ -15,7 +15,8 @@ from tests.unit.actors.shard_rig import (
     push,
     rule,
 )
-from zmqps.actors.base import Malformed
+from zmqps.actors.base import Malformed, Posted
+from zmqps.actors.orders import Interrupted
 from zmqps.models.initial import initial_values
 from zmqps.protocol.messages import (
     Assigned,
@@ -120,6 +121,12 @@ def test_two_shards_own_each_block_once():
 def test_leave_ends_the_shard():
     rig = Rig().serve()
     rig.orders(Leave("over"))
+    assert rig.exits
+
+
+def test_the_user_ends_the_shard():
+    rig = Rig().serve()
+    assert bodies(rig.event(Posted(Interrupted())), Bye)
     assert rig.exits
 
 
