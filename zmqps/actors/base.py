@@ -5,6 +5,10 @@ a `Tick`, and `check_invariants()`, which tests and the simulator call after eac
 a monotonic time in seconds, handed in. A core holds no socket, thread, clock, file or logger; the
 shells (`runtime`, the simulator) carry out its effects in order.
 
+A `peer` is the routing ids ahead of a message. On a ROUTER the first is the peer's connection, and
+they are its return address; on a DEALER, whose peer is known, they name somebody behind this end:
+a broker sends a client's id ahead of its request, and gets it back ahead of the answer.
+
 **Arrays have one owner.** An array put into an effect is never written again by its giver, and an
 array that came with an event is never written by the core that got it.
 """
@@ -27,7 +31,7 @@ Arrays = Sequence[Array]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A well-formed message arrived on `link`; on a ROUTER, `peer` is its return address."""
+    """A well-formed message arrived on `link`; `peer` is its return address."""
 
     link: str
     message: Message
@@ -94,7 +98,7 @@ Event = Received | Passing | Malformed | Undeliverable | Tick | Posted | Finishe
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message on `link`; on a ROUTER, to `peer`. The shell never blocks and never drops."""
+    """Send a message on `link`, to `peer` on a ROUTER. The shell never blocks and never drops."""
 
     link: str
     message: Message

@@ -1,0 +1,94 @@
+"""A process: each of its loops in a thread, its signals, and an end that leaves nothing behind."""
+
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from zmqps.actors.orders import Interrupted
+from zmqps.runtime.ipc import remove_process_folder
+from zmqps.runtime.log import Log
+from zmqps.runtime.loop import Loop
+from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.transport import Context
+
+LEAVE_S = 10.0
+"""How long loops may take to end, once the main one has or one has failed."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
+    """Run the loops, the first of which is the main one, and clean up; return the exit code.
+
+    The process ends when the main loop does, or any loop with an error: the others are stopped.
+    SIGINT and SIGTERM post `Interrupted` to the main loop once; a second one kills the process.
+    Errors go to standard error, a line each, and make the exit code 1.
+    """
+    ended: queue.SimpleQueue[Loop] = queue.SimpleQueue()
+    threads = [
+        threading.Thread(target=_run, args=(loop, ended), name=loop.name, daemon=True)
+        for loop in loops
+    ]
+    with _signals_to(loops[0].mailbox):
+        for thread in threads:
+            thread.start()
+        while True:
+            loop = ended.get()
+            if loop is loops[0] or loop.error is not None:
+                break
+        for loop in loops:
+            loop.stop()
+        deadline = time.monotonic() + LEAVE_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        late = [thread.name for thread in threads if thread.is_alive()]
+        if not late:  # else its sockets are open, and this would wait for them for ever
+            context.term()
+        remove_process_folder()
+        log.close()
+    errors = [loop.error for loop in loops if loop.error]
+    if late:
+        errors.append(f"{', '.join(late)}: did not end within {LEAVE_S:.0f} s")
+    for error in errors:
+        print(f"zmqps: {error}", file=sys.stderr)  # noqa: T201 - this is where the user reads it
+    return 1 if errors else 0
+
+
+def _run(loop: Loop, ended: "queue.SimpleQueue[Loop]") -> None:
+    try:
+        loop.run()
+    finally:
+        ended.put(loop)
+
+
+@contextmanager
+def _signals_to(mailbox: Mailbox) -> Iterator[None]:
+    """Post `Interrupted` at the first signal, and die of the second.
+
+    Only the main thread of a program gets signals; elsewhere whoever embeds this stops the loops.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def first(_number: int, _frame: FrameType | None) -> None:
+        for number in SIGNALS:
+            signal.signal(number, second)
+        mailbox.post(Interrupted())
+
+    def second(number: int, _frame: FrameType | None) -> None:
+        remove_process_folder()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    before = {number: signal.signal(number, first) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
