@@ -47,15 +47,17 @@ class DirectConv(Layer):
 
     def write_gradient(self, dy: Array, step: Step) -> None:
         """Write the sum over pixels of dy x^T."""
-        gradient = step.gradient[self._name].reshape(self.shape_out[2], -1)
-        gradient.fill(0)
+        gradient = step.gradient[self._name]
+        total = self.buffers.take("total", (self.shape_out[2], gradient[0].size))
+        total.fill(0)
         for h in range(self._rows.outputs):
             image, part = self._overlap(h)
             patches = self._patches(self._strips, image)
-            shape = (self._columns.outputs, len(gradient), patches.shape[1])
+            shape = (self._columns.outputs, len(total), patches.shape[1])
             each = self.buffers.take("d_kernel", shape)
             np.matmul(dy[h], patches.transpose(0, 2, 1), out=each)
-            gradient[:, part] += each.sum(axis=0)
+            total[:, part] += each.sum(axis=0)
+        gradient[...] = total.reshape(gradient.shape)
 
     def backward(self, dy: Array, step: Step) -> Array:
         """Add up K^T dy of all windows where they overlap."""

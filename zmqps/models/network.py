@@ -15,6 +15,9 @@ from zmqps.protocol.tensors import TensorSpec
 
 EVALUATE_BATCH = 256
 
+# A diverging run is found by its non-finite loss and gradient, which pass through here as they are.
+_NUMBERS_MAY_BE_HUGE = np.errstate(over="ignore", invalid="ignore")
+
 
 class Network:
     """The function that `settings` describes, for inputs (*input_shape) and `outputs` scores.
@@ -36,6 +39,7 @@ class Network:
         # Below the first layer with tensors nobody asks for a derivative.
         self._first = next((i for i, layer in enumerate(self._layers) if layer.tensors), None)
 
+    @_NUMBERS_MAY_BE_HUGE
     def loss_and_gradient(
         self,
         parameters: Mapping[str, Array],
@@ -61,6 +65,7 @@ class Network:
             loss += sum(self._decay(parameters[n], gradient[n], l2) for n in self._kernels)
         return loss, correct
 
+    @_NUMBERS_MAY_BE_HUGE
     def evaluate(
         self, parameters: Mapping[str, Array], x: npt.NDArray[Any], y: npt.NDArray[Any]
     ) -> tuple[float, int]:

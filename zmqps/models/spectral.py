@@ -41,17 +41,14 @@ class SpectralConv(Layer):
 
     @staticmethod
     def cost(filters: int, channels: int, rows: Windows, columns: Windows) -> int:
-        """Multiplications for one image, forward, in a batch of 64.
-
-        Those of transforms count twice: their matrices are narrow and run at half the speed.
-        """
+        """Multiplications for one image, forward, in a batch of 64."""
         grid = _grid(rows, columns)
         transforms = (
             Fourier.cost(grid, rows.size, columns.size) * channels
             + Fourier.cost(grid, rows.outputs, columns.outputs) * filters
             + Fourier.cost(grid, rows.kernel, columns.kernel) * filters * channels // 64
         )
-        return 2 * transforms + 4 * grid.frequencies * filters * channels
+        return transforms + 4 * grid.frequencies * filters * channels
 
     def forward(self, x: Array, step: Step) -> Array:
         """Transform image and kernel, multiply, transform back."""

@@ -164,6 +164,29 @@ def test_evaluate_sums_over_chunks_without_dropout(rng, monkeypatch) -> None:
     assert chunked == correct
 
 
+def test_a_diverged_network_gives_non_finite_numbers_and_no_warning(rng) -> None:
+    net = network(CONV_NET, SHAPE, 3, dtype="float32")
+    parameters = random_parameters(net.tensors, rng)
+    parameters["dense2/kernel"][:] = 3e38
+    x, y = data(rng)
+    gradient = like(parameters)
+    assert not np.isfinite(net.loss_and_gradient(parameters, x, y, gradient)[0])
+    assert not np.isfinite(gradient["dense2/bias"]).all()
+    assert not np.isfinite(net.evaluate(parameters, x, y)[0])
+
+
+def test_gradient_arrays_need_not_be_contiguous(rng) -> None:
+    net = network(CONV_NET, SHAPE, 3)
+    parameters = random_parameters(net.tensors, rng)
+    plain = like(parameters)
+    strided = {n: np.empty((*p.shape, 2))[..., 0] for n, p in parameters.items()}
+    x, y = data(rng)
+    for gradient in (plain, strided):
+        net.loss_and_gradient(parameters, x, y, gradient, l2=0.1)
+    for name, values in plain.items():
+        np.testing.assert_array_equal(values, strided[name])
+
+
 def test_images_of_bytes_are_converted(rng) -> None:
     net = network(CONV_NET, SHAPE, 3)
     parameters = random_parameters(net.tensors, rng)
