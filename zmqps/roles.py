@@ -6,7 +6,6 @@ Each function runs one process until it is to end, and returns its exit code.
 import os
 import secrets
 
-import zmq
 from pydantic import BaseModel
 
 from zmqps.actors.broker import BrokerCore
@@ -31,7 +30,7 @@ from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.process import run_process
 from zmqps.runtime.run_folder import begin_log
 from zmqps.runtime.shard_work import SHARD_WORK
-from zmqps.runtime.transport import Router, bind_router
+from zmqps.runtime.transport import Context, Router, bind_router, new_context
 
 
 def broker(place: Place) -> int:
@@ -91,7 +90,7 @@ def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
 
 def _serve(role: Role, place: Place) -> int:
     """Run a broker or a shard: one core with a bound socket and a session with the coordinator."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context = new_context()
     front = _bind(context, place, role)
     host = host_id()
     log = open_log(role, host, ClusterSettings().log_bytes_max)
@@ -112,7 +111,7 @@ def _serve(role: Role, place: Place) -> int:
     return run_process([loop], log, context=context)
 
 
-def _bind(context: zmq.Context[zmq.Socket[bytes]], place: Place, name: str) -> Router:
+def _bind(context: Context, place: Place, name: str) -> Router:
     """Bind where the place says, and an ipc endpoint for this host's others."""
     return bind_router(context, (ipc_endpoint(name), *place.bind), ClusterSettings())
 

@@ -186,7 +186,7 @@ def _pair(*items: Any) -> tuple[Any, ...]:
     return items
 
 
-def _check_for(hint: Any) -> Check:  # noqa: PLR0911 - a table in the form of a function
+def _check_for(hint: Any) -> Check:
     """Return the function that checks a decoded msgpack value against a type of `messages.py`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is int:

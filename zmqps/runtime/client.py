@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import zmq
 from pydantic import TypeAdapter
 
 from zmqps.actors.base import Array, Core, Posted, frozen
@@ -46,6 +45,7 @@ from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import Inline, Loop, TaskHandler
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.run_folder import begin_log
+from zmqps.runtime.transport import new_context
 
 COORDINATOR = "tcp://127.0.0.1:7077"
 LEAVE_S = 5.0
@@ -83,7 +83,7 @@ class Client:
         self.layout: Layout | None = None
         self.mailbox = Mailbox()
         self.log = open_log(role, host, ClusterSettings().log_bytes_max)
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context = new_context()
         who = Who(
             role,
             host,

@@ -284,6 +284,7 @@ class Loop:
         while (item := self._background.get()) is not None:
             try:
                 self.mailbox.put(_finish(*item))
+                item = None  # a task may hold arrays of a chunk's size until the next one comes
             except Exception as error:  # noqa: BLE001 - it ends the loop, in the loop's thread
                 self._crash = error
                 self.mailbox.wake()

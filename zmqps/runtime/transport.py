@@ -36,6 +36,11 @@ Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
 
 
+def new_context() -> Context:
+    """Return a context: one a process."""
+    return zmq.Context()
+
+
 class AddressError(LocalError):
     """An address that is wrong, or that can't be bound here."""
 
