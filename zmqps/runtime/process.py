@@ -53,7 +53,7 @@ def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
         log.close()
     errors = [loop.error for loop in loops if loop.error]
     if late:
-        errors.append(f"{', '.join(late)}: did not end within {LEAVE_S:.0f} s")
+        errors.append(f"{', '.join(late)}: did not end within {LEAVE_S:g} s")
     for error in errors:
         sys.stderr.write(f"zmqps: {error}\n")
     return 1 if errors else 0
