@@ -10,7 +10,7 @@ from zmqps.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from zmqps.runtime.client import Client, ClusterError
-    from zmqps.train import train
+    from zmqps.training import train
 
 __all__ = ["Client", "ClusterError", "__version__", "train"]
 
@@ -18,7 +18,7 @@ __all__ = ["Client", "ClusterError", "__version__", "train"]
 def __getattr__(name: str) -> Any:
     """Import on first use: `zmqps --help` needs neither NumPy nor sockets."""
     if name == "train":
-        from zmqps.train import train  # noqa: PLC0415
+        from zmqps.training import train  # noqa: PLC0415
 
         return train
     if name in ("Client", "ClusterError"):

@@ -1,0 +1,125 @@
+# ruff: noqa: PLC0415 - `zmqps --help` takes 0.1 s because NumPy and others are imported on use
+"""The commands of `zmqps`, and what their exit codes say.
+
+0: done. 1: it failed. 2: the user's mistake, told in one line each. 130: interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from zmqps.cli_jobs import completion, jobs, schema
+from zmqps.cli_roles import broker, coordinator, replica, shard
+from zmqps.cli_runs import evaluate, export
+from zmqps.cli_status import status
+from zmqps.cli_train import train
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+
+
+def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    import platform
+
+    import numpy as np
+    import zmq
+
+    from zmqps.protocol.messages import PROTOCOL_VERSION
+    from zmqps.version import VERSION
+
+    click.echo(
+        f"zmqps {VERSION} (protocol {PROTOCOL_VERSION}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, ZeroMQ {zmq.zmq_version()}, pyzmq {zmq.__version__})"
+    )
+    context.exit()
+
+
+class Group(click.Group):
+    """Lists the commands in the order in which one meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return their names."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  zmqps train conv.yaml
+  zmqps train conv.yaml --replicas 4 --shards 2 --set update.rate=0.02
+  zmqps train --help
+
+\b
+Shell completion: eval "$(zmqps completion bash)"; see zmqps completion --help.""",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
+    help="Show the versions of zmqps, its protocol and what it stands on.",
+)  # fmt: skip
+def cli() -> None:
+    """Train networks by asynchronous SGD over sharded parameters (Downpour SGD)."""
+
+
+for _command in (train, evaluate, export, status, jobs, schema, completion):
+    cli.add_command(_command)
+for _command in (coordinator, broker, shard, replica):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code: Any = cli.main(words, prog_name="zmqps", standalone_mode=False)
+    except click.UsageError as error:
+        return _complain(_usage(error), error.ctx)
+    except click.ClickException as error:
+        return _complain(error.format_message(), None)
+    except click.Abort:
+        return INTERRUPTED
+    except _mistakes() as error:
+        return _complain(str(error), None, words)
+    except _failures() as error:
+        click.echo(f"zmqps: {error}", err=True)
+        return FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx else "zmqps"
+    return f"{error.format_message()} (see {command} --help)"
+
+
+def _complain(message: str, context: click.Context | None, words: Sequence[str] = ()) -> int:
+    """Tell the user's mistakes, a line each."""
+    command = context.info_name if context and context.parent else next(iter(words), None)
+    name = f"zmqps {command}" if command in cli.commands else "zmqps"
+    for line in message.splitlines():
+        click.echo(f"{name}: {line}", err=True)
+    return MISTAKE
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """Return what only a user's mistake raises."""
+    from zmqps.data.error import DataError
+    from zmqps.job_text import JobError
+    from zmqps.models.errors import ModelError
+    from zmqps.places import PlaceError
+    from zmqps.runs import RunError
+    from zmqps.runtime.checkpoint import CheckpointError
+    from zmqps.runtime.transport import AddressError
+
+    return (DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what is raised when things go wrong that the user can read about."""
+    from zmqps.runtime.observer import ObserverError
+    from zmqps.training import TrainError
+
+    return (OSError, ObserverError, TrainError)

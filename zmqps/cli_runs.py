@@ -1,0 +1,46 @@
+# ruff: noqa: PLC0415 - see cli.py
+"""What has come out of a run: `zmqps evaluate` and `zmqps export`."""
+
+from pathlib import Path
+
+import click
+
+from zmqps.cli_options import FOLDER, examples, json_option, print_json
+
+
+@click.command(
+    epilog=examples("zmqps evaluate runs/20250131-120000-conv", "zmqps evaluate runs/my-run --json")
+)
+@click.argument("run", type=FOLDER)
+@json_option
+def evaluate(run: Path, as_json: bool) -> None:
+    """Measure the newest checkpoint of RUN on its test set."""
+    from zmqps import trained
+
+    found = trained.evaluate(run)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(
+            f"test accuracy {found['accuracy']:.4f}, loss {found['loss']:.4f} over "
+            f"{found['images']:,} images ({found['checkpoint']})"
+        )
+
+
+@click.command(epilog=examples("zmqps export runs/20250131-120000-conv model.safetensors"))
+@click.argument("run", type=FOLDER)
+@click.argument("file", type=FOLDER)
+@json_option
+def export(run: Path, file: Path, as_json: bool) -> None:
+    """Write the parameters of RUN to FILE.safetensors.
+
+    Those of its newest checkpoint, as whole tensors under their own names, as
+    safetensors.numpy.load_file reads them.
+    """
+    from zmqps import trained
+
+    found = trained.export(run, file)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{found['file']}: {len(found['tensors'])} tensors, {found['bytes']:,} bytes")

@@ -1,0 +1,152 @@
+"""Run folders: made for a new run, found again to resume one, held by one launcher at a time."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from zmqps.job import JobSettings, job_difference, job_to_yaml, load_job
+from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
+from zmqps.runtime.run_folder import RUNS
+
+JOB: Final = "job.yaml"
+SUMMARY: Final = "summary.json"
+ADDRESS: Final = "coordinator.json"
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used: which, what is wrong with it, what to do."""
+
+
+def make_run(name: str, folder: Path | None = None) -> Path:
+    """Make the folder of a new run: `folder` (new, or empty), or a new one under `runs/`.
+
+    Raises RunError.
+    """
+    try:
+        if folder is None:
+            return _make_new(RUNS.absolute(), f"{datetime.now():%Y%m%d-%H%M%S}-{name}")
+        folder = folder.expanduser().absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RunError(
+                f"{folder} is not empty: name a new folder for this run, "
+                f"or go on with the run in it (--resume {folder})"
+            )
+    except OSError as error:
+        raise RunError(f"cannot make the run folder: {error}") from None
+    return folder
+
+
+def _make_new(runs: Path, name: str) -> Path:
+    runs.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        folder = runs / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def write_job(folder: Path, job: JobSettings) -> Path:
+    """Write the job as resolved; return the file. Raises OSError."""
+    path = folder / JOB
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(job_to_yaml(job), encoding="utf-8")
+    return temporary.replace(path)
+
+
+def read_job(folder: Path, overrides: Mapping[str, object] | None = None) -> JobSettings:
+    """Return the job of a run. Raises RunError where there is none, JobError for a wrong one."""
+    if not folder.is_dir():
+        raise RunError(f"no such run folder: {folder}")
+    if not (folder / JOB).is_file():
+        raise RunError(f"{folder} is no run folder: it has no {JOB}")
+    return load_job(folder / JOB, overrides)
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """Return the newest whole checkpoint of a run. Raises RunError when it has none."""
+    found = newest_checkpoint(folder)
+    if found is None:
+        raise RunError(f"{folder} has no whole checkpoint")
+    return found
+
+
+def resumed_job(folder: Path, overrides: Mapping[str, object]) -> JobSettings:
+    """Return the job that goes on from a run's newest checkpoint.
+
+    Raises RunError when there is no checkpoint, when what the run has learned does not fit the
+    overrides, or when it has reached its target.
+    """
+    job = read_job(folder, overrides)
+    different = job_difference(job, read_job(folder))
+    if different:
+        lines = "; ".join(different)
+        raise RunError(f"{folder} cannot go on with other settings than it began with: {lines}")
+    reached = reached_target(job, read_manifest(find_checkpoint(folder)))
+    if reached:
+        raise RunError(f"{folder} has reached its target: {reached}; to go on, raise it")
+    return job
+
+
+def reached_target(job: JobSettings, manifest: Mapping[str, Any]) -> str:
+    """Say which target a checkpoint has reached already; empty if none."""
+    training = job.training
+    seats = [seat["step"] for seat in manifest.get("seats") or ()]
+    accuracies = [one.get("accuracy") or 0.0 for one in manifest.get("evaluations") or ()]
+    done = {
+        "epochs": manifest.get("epochs") or 0,
+        "seconds": manifest.get("seconds") or 0,
+        "steps": min(seats, default=0),
+        "accuracy": max(accuracies, default=0.0),
+    }
+    for name, value in done.items():
+        target = getattr(training, name)
+        if target is not None and value >= target:
+            return f"training.{name} is {target:g} and it has {value:.4g}"
+    return ""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run folder. Raises RunError when another process does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RunError(f"{folder} is in use: its run goes on already") from None
+    finally:
+        os.close(descriptor)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of a run; None when it has not come to one."""
+    return _read_json(folder / SUMMARY)
+
+
+def coordinator_of(folder: Path) -> str:
+    """Return where the coordinator of a run listens. Raises RunError when nobody knows."""
+    told = _read_json(folder / ADDRESS) or {}
+    endpoints = told.get("endpoints")
+    if not isinstance(endpoints, list) or not all(isinstance(one, str) for one in endpoints):
+        endpoints = []
+    if not endpoints:
+        raise RunError(f"{folder / ADDRESS} names no endpoint: this run is not going on")
+    return str(min(endpoints, key=lambda one: not one.startswith("tcp://")))
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,219 @@
+"""A whole cluster on this machine: starts its processes, watches them, and lets none behind.
+
+The coordinator decides what happens in the run; this decides what happens to processes. A replica
+that dies is reported and the others go on, unless it was the last. When a broker or a shard dies,
+the coordinator ends the run; when the coordinator dies, or takes too long to end, all are ended.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.runtime.children import Child, Children
+from zmqps.runtime.interrupts import Interrupts
+from zmqps.runtime.ipc import ipc_endpoint
+from zmqps.runtime.observer import Observer, ObserverError
+from zmqps.runtime.run_folder import LOGS
+
+STATUS_EVERY_S = 0.5
+LEAVE_S = 15.0
+"""How long the others may take to end once the coordinator has ended well."""
+
+INTERRUPTED = (130, -signal.SIGINT)
+"""Exit codes of a process that was interrupted before it could handle that."""
+
+GRACE_S = 3.0
+"""How long those that are asked to end may take before they are killed."""
+
+OWN_VARIABLES = {
+    f"ZMQPS_{name}" for name in ("COORDINATOR", "BIND", "ADVERTISE", "RUN_DIR", "CLUSTER")
+}
+"""Those that say where a cluster is; the user's are for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went. `failures` tells of each process that ended as it should not have."""
+
+    code: int
+    interrupted: bool
+    failures: tuple[str, ...]
+
+
+def launch(
+    run_dir: Path,
+    cluster: ClusterSettings,
+    *,
+    resume: bool = False,
+    on_status: Callable[[dict[str, Any]], None] = lambda _: None,
+    on_note: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Run the job in `run_dir` (its `job.yaml`) until it ends; no process is left then.
+
+    `on_status` gets the coordinator's status tree twice a second, `on_note` a line for the user.
+    """
+    return _Launch(run_dir, cluster, on_status, on_note).run(resume=resume)
+
+
+class _Launch:
+    def __init__(
+        self,
+        run_dir: Path,
+        cluster: ClusterSettings,
+        on_status: Callable[[dict[str, Any]], None],
+        on_note: Callable[[str], None],
+    ) -> None:
+        self.run_dir = run_dir
+        self.cluster = cluster
+        self.on_status = on_status
+        self.on_note = on_note
+        name = f"coordinator-{time.monotonic_ns():x}"  # no path is used twice
+        self.endpoint = ipc_endpoint(name)
+        kept = {name: v for name, v in os.environ.items() if name not in OWN_VARIABLES}
+        variables = {**kept, "ZMQPS_COORDINATOR": self.endpoint, "ZMQPS_RUN_DIR": str(run_dir)}
+        self.children = Children(run_dir / LOGS, variables)
+        self.failures: list[str] = []
+        self.said: list[list[str]] = []
+        self.interrupts = 0
+        self.fatal = False
+        self.deadline: float | None = None  # by when all must have ended
+        self.observer: Observer | None = None
+        self.asked_at = 0.0
+
+    def run(self, *, resume: bool) -> Outcome:
+        with Interrupts() as interrupts:
+            self.children.watch(interrupts.fd)
+            try:
+                self._start(resume)
+                while self.children.living:
+                    self._turn(interrupts)
+            finally:
+                self._clean()
+        code = self.coordinator.code
+        if self.interrupts:
+            code = 130
+        elif code or self.fatal:
+            code = 1
+        return Outcome(code or 0, bool(self.interrupts), tuple(self.failures))
+
+    def _start(self, resume: bool) -> None:
+        job = str(self.run_dir / "job.yaml")
+        folder = ["--resume" if resume else "--run-dir", str(self.run_dir)]
+        bind = ["--bind", self.endpoint, "--bind", "tcp://127.0.0.1:0"]
+        start = self.children.start
+        self.coordinator = start(
+            "coordinator", ["coordinator", "--managed", "--job", job, *folder, *bind]
+        )
+        start("broker", ["broker"])
+        for _ in range(self.cluster.shards):
+            start("shard", ["shard"])
+        for _ in range(self.cluster.replicas):
+            start("replica", ["replica", "--model", job], self.cluster.compute_threads)
+        self.observer = Observer(self.endpoint)
+        self.children.watch(self.observer.socket)
+
+    # --- One turn -----------------------------------------------------------------------------
+
+    def _turn(self, interrupts: Interrupts) -> None:
+        now = time.monotonic()
+        ask_at = self.asked_at + STATUS_EVERY_S if self.observer else now + STATUS_EVERY_S
+        wake_at = min(ask_at, self.deadline or ask_at)
+        for child in self.children.wait(max(0.0, wake_at - now)):
+            self._ended(child)
+        interrupts.drain()
+        if interrupts.count > self.interrupts:
+            self._interrupted(interrupts.count)
+        self._status()
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            self._end_all()
+
+    def _ended(self, child: Child) -> None:
+        """Decide what the end of a process means for the others."""
+        if child.code and not (self.interrupts and child.code in INTERRUPTED):
+            self._fail(child.story(), child.words())
+        if child is self.coordinator:
+            self._expect_end(LEAVE_S if child.code == 0 else 0.0)
+        elif child.role != "replica":
+            if child.code:
+                self.fatal = True
+            self._expect_end(self._patience_s)
+        elif not any(other.role == "replica" for other in self.children.living):
+            if child.code and self.coordinator.code is None and not self.fatal:
+                self.fatal = True
+                self.on_note("no replica is left: the run ends")
+                self._ask_to_end()
+            self._expect_end(self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long the coordinator may take to notice a loss and to end the run."""
+        return (self.cluster.gone_ms + self.cluster.deadline_ms) / 1e3
+
+    def _expect_end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self.deadline = min(deadline, self.deadline or deadline)
+
+    def _end_all(self) -> None:
+        """End those that are still there: too late, or because the coordinator is not."""
+        orphans = bool(self.coordinator.code)
+        for child in self.children.end(GRACE_S):
+            if not orphans:
+                self._fail(f"too late: {child.story()}", [])
+
+    def _fail(self, story: str, words: list[str]) -> None:
+        """Tell the user, unless another process has said the same in the same words."""
+        if words and words in self.said:
+            return
+        self.said.append(words)
+        self.failures.append(story)
+        self.on_note(story)
+
+    # --- The user and the coordinator ---------------------------------------------------------
+
+    def _interrupted(self, count: int) -> None:
+        self.interrupts = count
+        if count == 1 and self.coordinator.code is None:
+            self.on_note("stopping, with a checkpoint; interrupt again to kill the run")
+            self._ask_to_end()
+            self._expect_end(self._patience_s)
+        else:
+            self.on_note("killed by the second interrupt" if count > 1 else "stopping")
+            self.children.end()
+
+    def _ask_to_end(self) -> None:
+        """Ask the coordinator to end the run, as Ctrl-C would in its own terminal."""
+        if self.coordinator.code is None:
+            self.coordinator.process.send_signal(signal.SIGINT)
+
+    def _status(self) -> None:
+        if self.observer is None:
+            return
+        try:
+            if time.monotonic() >= self.asked_at + STATUS_EVERY_S:
+                self.asked_at = time.monotonic()
+                self.observer.ask()
+            tree = self.observer.read()
+        except ObserverError:  # the run ends; its processes say the rest
+            self._close_observer()
+            return
+        if tree is not None:
+            self.on_status(tree)
+
+    def _close_observer(self) -> None:
+        if self.observer is not None:
+            self.children.unwatch(self.observer.socket)
+            self.observer.close()
+            self.observer = None
+
+    # --- The end ------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        self._close_observer()
+        self.children.end()
+        self.children.forget_silent()
+        Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
