@@ -1,0 +1,102 @@
+"""`curve.png`: loss, test accuracy and staleness of a run, against time and against steps."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zmqps.actors.coordinator_tasks import MetricsRow
+
+LOSS, TEST, STALENESS = "#4477aa", "#cc6633", "#448855"  # told apart by the colour-blind, too
+SMOOTHED_ROWS = 20
+"""The loss of each row is drawn faintly, its mean over about a twentieth of all rows clearly."""
+
+SIZE_INCHES = (11.0, 8.0)
+DOTS_PER_INCH = 110
+
+
+def draw_curve(rows: Sequence[MetricsRow], title: str, path: Path) -> None:
+    """Draw the curves of these rows into a PNG file, whole or not at all. Raises OSError."""
+    # Imported here: it takes half a second, and only the end of a run needs it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(SIZE_INCHES, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=(3, 3, 2))
+    figure.suptitle(title, fontsize=14, parse_math=False)
+    for column, (name, label) in enumerate(
+        (("seconds", "seconds"), ("steps", "steps of all replicas"))
+    ):
+        _loss(grid[0][column], rows, name)
+        _accuracy(grid[1][column], rows, name)
+        _staleness(grid[2][column], rows, name)
+        grid[2][column].set_xlabel(label)
+        for row in range(3):
+            grid[row][column].grid(alpha=0.25)
+            grid[row][column].set_xlim(left=0)
+    for row, label in enumerate(("loss", "test accuracy", "staleness")):
+        grid[row][0].set_ylabel(label)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        figure.savefig(temporary, dpi=DOTS_PER_INCH, format="png")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _loss(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
+    at, values = _points(rows, name, "loss")
+    if at:
+        axes.plot(at, values, color=LOSS, alpha=0.3, linewidth=1)
+        axes.plot(at, _smoothed(values), color=LOSS, linewidth=1.8, label="training")
+    at, values = _points(rows, name, "test_loss")
+    if at:
+        axes.plot(at, values, color=TEST, marker="o", markersize=4, label="test")
+    axes.set_ylim(bottom=0)
+    if axes.has_data():
+        axes.legend(frameon=False)
+
+
+def _accuracy(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
+    at, values = _points(rows, name, "test_accuracy")
+    if not at:
+        return
+    axes.plot(at, values, color=TEST, marker="o", markersize=4)
+    axes.annotate(
+        f"{values[-1]:.4f}",
+        (at[-1], values[-1]),
+        xytext=(-6, -8),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        color=TEST,
+    )
+
+
+def _staleness(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
+    at, values = _points(rows, name, "staleness_mean")
+    if at:
+        axes.plot(at, values, color=STALENESS, linewidth=1.8, label="mean so far")
+    at, values = _points(rows, name, "staleness_max")
+    if at:
+        label = "maximum so far"
+        axes.plot(at, values, color=STALENESS, linewidth=1, linestyle=":", label=label)
+        axes.legend(frameon=False)
+    axes.set_ylim(bottom=0)
+
+
+def _points(rows: Sequence[MetricsRow], name: str, value: str) -> tuple[list[float], list[float]]:
+    """Return where and what, for the rows that have this value."""
+    found = [(getattr(row, name), getattr(row, value)) for row in rows]
+    points = [(at, y) for at, y in found if y is not None and math.isfinite(y)]
+    return [at for at, _ in points], [y for _, y in points]
+
+
+def _smoothed(values: list[float]) -> list[float]:
+    """Return the mean of each value and those before it, over about a twentieth of all."""
+    count = max(1, len(values) // SMOOTHED_ROWS)
+    return [
+        sum(values[max(0, end - count) : end]) / min(count, end)
+        for end in range(1, len(values) + 1)
+    ]
