@@ -72,13 +72,11 @@ def set_option(function: Function) -> Function:
     def split(
         _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
     ) -> dict[str, object]:
-        pairs = [value.partition("=") for value in values]
-        for path, equals, _ in pairs:
+        for value in values:
+            path, equals, _ = value.partition("=")
             if not path or not equals:
-                raise click.BadParameter(
-                    f"{path + equals!r} is no PATH=VALUE, such as training.batch=32"
-                )
-        return {path: value for path, _, value in pairs}
+                raise click.BadParameter(f"{value!r} is no PATH=VALUE, such as training.batch=32")
+        return {path: value for path, _, value in (value.partition("=") for value in values)}
 
     return click.option(
         "--set", "settings", multiple=True, metavar="PATH=VALUE", callback=split,

@@ -68,18 +68,18 @@ def coordinator(
         raise click.UsageError("--set needs a job: --job JOB")
     given = {path.removeprefix("cluster."): n for path, n in overrides.items()}
     cluster = job.cluster if job else ClusterSettings.model_validate(given)
-    if managed:  # the launcher has made the folder and holds it
+    if managed:  # the launcher has made the folder, and holds it
         folder = resume or place.run_dir
+        assert folder is not None, "a launcher names the run's folder"
         return roles.coordinator(
-            place, cluster=cluster, job=job, run_dir=folder, resume=resume, managed=True
+            place, cluster=cluster, run_dir=folder, resume=resume, managed=True
         )
     folder = resume or make_run(job.name if job else "cluster", place.run_dir)
-    folder = folder.absolute()
-    with held(folder):
+    with held(folder.absolute()):
         if job is not None:
             write_job(folder, job)
         return roles.coordinator(
-            place, cluster=cluster, job=job, run_dir=folder, resume=resume, managed=False
+            place, cluster=cluster, run_dir=folder.absolute(), resume=resume, managed=False
         )
 
 

@@ -5,19 +5,28 @@ from pathlib import Path
 
 import click
 
-from zmqps.cli_options import FOLDER, examples, json_option, print_json
+from zmqps.cli_options import FOLDER, JobFile, examples, json_option, print_json, set_option
 
 
 @click.command(
-    epilog=examples("zmqps evaluate runs/20250131-120000-conv", "zmqps evaluate runs/my-run --json")
+    epilog=examples(
+        "zmqps evaluate runs/20250131-120000-conv",
+        "zmqps evaluate runs/my-run --json",
+        "zmqps evaluate runs/my-run --set data.folder=/data/fashion-mnist",
+    )
 )
 @click.argument("run", type=FOLDER)
+@click.option("--job", "job_file", type=JobFile(), help="The job  [default: RUN/job.yaml]")
+@set_option
 @json_option
-def evaluate(run: Path, as_json: bool) -> None:
+def evaluate(run: Path, job_file: str | None, settings: dict[str, object], as_json: bool) -> None:
     """Measure the newest checkpoint of RUN on its test set."""
     from zmqps import trained
+    from zmqps.job import load_job
+    from zmqps.runs import read_job
 
-    found = trained.evaluate(run)
+    job = load_job(job_file, settings) if job_file else read_job(run, settings)
+    found = trained.evaluate(run, job)
     if as_json:
         print_json(found)
     else:

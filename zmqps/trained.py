@@ -12,17 +12,17 @@ from zmqps.actors.base import Array
 from zmqps.data.load import load
 from zmqps.job import JobSettings
 from zmqps.models.network import EVALUATE_BATCH, Network
-from zmqps.runs import RunError, find_checkpoint, read_job
+from zmqps.runs import RunError, find_checkpoint
 from zmqps.runtime.checkpoint import assemble
 from zmqps.version import VERSION
 
 
-def evaluate(run: Path) -> dict[str, Any]:
+def evaluate(run: Path, job: JobSettings) -> dict[str, Any]:
     """Measure a run's newest checkpoint on its test set: mean loss and accuracy.
 
     Raises RunError, CheckpointError, JobError, DataError or ModelError for what cannot be read.
     """
-    job, checkpoint = read_job(run), find_checkpoint(run)
+    checkpoint = find_checkpoint(run)
     data = load(job.data)
     network = Network(job.model, data.input_shape, data.classes)
     parameters = _fitting(assemble(checkpoint), network, checkpoint)
@@ -44,16 +44,17 @@ def evaluate(run: Path) -> dict[str, Any]:
 def export(run: Path, file: Path) -> dict[str, Any]:
     """Write a run's parameters into a safetensors file: whole tensors under their own names.
 
-    The file appears under its name only when it is whole. Raises RunError, CheckpointError or
-    JobError for what cannot be read or written.
+    The file appears under its name only when it is whole. Raises RunError or CheckpointError for
+    what cannot be read or written.
     """
-    job, checkpoint = read_job(run), find_checkpoint(run)
+    checkpoint = find_checkpoint(run)
     if file.suffix != ".safetensors" or file.is_dir() or not file.absolute().parent.is_dir():
         raise RunError(f"cannot write {file}: needs FILE.safetensors in a folder that is there")
     tensors = assemble(checkpoint)
+    about = {"format": "np", "zmqps": VERSION, "run": run.name, "checkpoint": checkpoint.name}
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
-        save_file(tensors, temporary, _about(job, checkpoint))
+        save_file(tensors, temporary, about)
         temporary.replace(file)
     except (OSError, SafetensorError) as error:
         raise RunError(f"cannot write {file}: {error}") from None
@@ -64,17 +65,6 @@ def export(run: Path, file: Path) -> dict[str, Any]:
         "checkpoint": str(checkpoint),
         "tensors": {name: list(array.shape) for name, array in tensors.items()},
         "bytes": file.stat().st_size,
-    }
-
-
-def _about(job: JobSettings, checkpoint: Path) -> dict[str, str]:
-    """Return the file's metadata; safetensors holds text only."""
-    return {
-        "format": "np",
-        "zmqps": VERSION,
-        "job": job.name,
-        "model": job.model.model_dump_json(),
-        "checkpoint": checkpoint.name,
     }
 
 
