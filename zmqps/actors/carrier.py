@@ -1,7 +1,8 @@
 """What the fetch and the push core have in common: a link to a broker and the requests on it.
 
 Told: where the brokers are, the model's layout and the routes (by the control core), orders (by the
-owner), answers (by shards, through the broker). Tells others: requests, and results to the owner.
+owner), answers (by shards, through the broker). Tells others: requests, and results to the owner;
+to the control core, why the process cannot go on.
 """
 
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ from zmqps.actors.base import (
     Finished,
     Malformed,
     Note,
+    Post,
     Posted,
     Received,
     Tick,
@@ -63,7 +65,8 @@ class CarrierCore(ABC):
                 case Finished():
                     raise AssertionError("this core asks for no work")
         except RequestError as error:
-            return [Exit(f"{self.purpose}: {error}")]
+            text = f"{self.purpose}: {error}"
+            return [Post("control", LeaveOrder(text)), Exit(text)]
         return []
 
     def check_invariants(self) -> None:
@@ -152,7 +155,7 @@ class CarrierCore(ABC):
                 return effects
             case Refused():
                 return [*effects, *self.requests.refused(message, now)]
-        request = self.requests.answered(message)
+        request = self.requests.answered(message, now)
         if request is None:
             return effects
         try:

@@ -2,12 +2,14 @@
 
 One gradient at a time: between two of them, fetched parameters are put in place, the accrued
 gradient is given to the push core, and fetches are started. It never waits for the network, unless
-the job asks for it (`wait_for_first_fetch`, `staleness_max`, `sync`).
+the job asks for it (`wait_for_first_fetch`, `staleness_max`, `sync`). Fetched parameters that come
+in while a gradient is computed are put in place afterwards: they stand still under it.
 
 Told: when to train, evaluate and stop (control core), what was fetched and acknowledged (fetch and
 push cores), gradients (its shell). Tells others: orders to fetch and to push, its progress.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,14 +31,17 @@ from zmqps.actors.orders import (
 from zmqps.actors.settings import TrainingSettings
 from zmqps.models.initial import initial_values
 from zmqps.protocol import events
-from zmqps.protocol.keys import Layout
+from zmqps.protocol.keys import Block, Layout
 from zmqps.protocol.messages import Progress, Release
 from zmqps.protocol.parts import Version
 
 
 @dataclass(frozen=True, slots=True)
 class GradientTask:
-    """Compute the gradient of batch `step` of this subset into `out`, arrays by tensor."""
+    """Compute the gradient of batch `step` of this subset into `out`, arrays by tensor.
+
+    `parameters` and `out` are lent until the task is finished; nobody else writes them meanwhile.
+    """
 
     step: int
     release: Release
@@ -57,7 +62,7 @@ class GradientResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateTask:
-    """Measure these parameters on the test set; comes back as `EvaluateResult`."""
+    """Measure these parameters, lent as in a `GradientTask`; comes back as `EvaluateResult`."""
 
     number: int
     parameters: dict[str, Array]
@@ -105,36 +110,43 @@ class ComputeCore:
         self._pushes: dict[int, int] = {}  # number → bytes, of those not acknowledged
         self._push = 0
         self._window_full = False
+        self._full_step = -1  # the last step that was counted in `full_window_steps`
         self._release: Release | None = None
         self._computing = False
-        self._evaluation: int | None = None
-        self._evaluation_fetch: int | None = None
-        self._stopping = False
+        self._later: list[object] = []  # what came while computing, and has its effect afterwards
+        self._evaluations: deque[int] = deque()  # numbers asked for
+        self._evaluation_fetch: int | None = None  # the fetch for the first of them
+        self._evaluation_ready = False  # that fetch is in place
+        self._ordered_to_stop = False
         self._stopped = False
-        self._waiting_since: float | None = None
+        self._waiting_since = 0.0
+        self._waited_s = 0.0  # before the gradient that is being computed
         self._told_at = 0.0
         if not training.wait_for_first_fetch:
-            self._start_from_initial_values(seed)
+            for block in layout.blocks:
+                self._rows(block)[...] = initial_values(block, seed)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
         effects: list[Effect] = []
         match event:
             case Finished(error=str(error)):
-                return [Exit(f"compute: {error}")]
+                text = f"compute: {error}"
+                return [Post("control", LeaveOrder(text)), Exit(text)]
             case Finished(GradientTask() as task, GradientResult() as result):
-                effects += self._gradient_done(task, result, now)
+                effects.append(self._gradient_done(task, result))
+                self._finished(now)
             case Finished(EvaluateTask(), EvaluateResult() as result):
-                self._computing = False
                 effects.append(Post("control", result))
+                self._finished(now)
             case Posted(LeaveOrder(error)):
                 return [Exit(error)]
             case Posted(item):
-                effects += self._posted(item, now)
+                self._posted(item, now)
             case Tick():
                 pass
         effects += self._advance(now)
-        if now - self._told_at >= self.status_every_s:
+        if self._release is not None and now - self._told_at >= self.status_every_s:
             effects.append(self._tell(now))
         return effects
 
@@ -144,45 +156,49 @@ class ComputeCore:
             self.push_window_bytes, max(self._pushes.values(), default=0)
         )
         assert self.totals.pushes_started - self.totals.pushes_acked == len(self._pushes)
+        assert not self._later or self._computing
         self.accrual.check_invariants()
 
     # --- What comes in ----------------------------------------------------------------------------
 
-    def _posted(self, item: object, now: float) -> list[Effect]:
+    def _posted(self, item: object, now: float) -> None:
         match item:
+            case Released() | FetchResult() if self._computing:
+                self._later.append(item)
             case Released(release):
-                self._release, self.step = release, release.step
-                self._waiting_since = now
+                if release != self._release:  # the same again changes nothing
+                    self._release, self.step = release, release.step
+                    self._waiting_since = now
+                    # What an evaluation fetched before is no start for training.
+                    self._fetched_step, self._asked_step = None, -1
             case FetchResult() as result:
-                return self._fetched(result)
-            case PushResult(number, nbytes):
-                assert self._pushes.pop(number) == nbytes
-                self.totals.pushes_acked += 1
+                self._fetched(result)
+            case PushResult(number):
+                if self._pushes.pop(number, None) is not None:
+                    self.totals.pushes_acked += 1
             case EvaluateOrder(number):
-                self._evaluation, self._evaluation_fetch = number, None
+                self._evaluations.append(number)
             case StopOrder():
-                self._stopping = True
-        return []
+                self._ordered_to_stop = True
 
-    def _fetched(self, result: FetchResult) -> list[Effect]:
-        assert not self._computing, "the shell hands in events between two gradients"
+    def _finished(self, now: float) -> None:
+        """Begin to wait for the next gradient; what came meanwhile takes its effect."""
+        self._computing = False
+        self._waiting_since = now
+        later, self._later = self._later, []
+        for item in later:
+            self._posted(item, now)
+
+    def _fetched(self, result: FetchResult) -> None:
         for key, (version, array) in result.blocks.items():
-            block = self.layout.by_key[key]
-            tensor = self.parameters[block.tensor]
-            (tensor[block.start : block.stop] if tensor.ndim else tensor)[...] = array
+            self._rows(self.layout.by_key[key])[...] = array
             self.versions[key] = version
         self.totals.fetches += 1
         self._fetched_step, self._fetching = result.step, None
-        if result.number != self._evaluation_fetch or self._evaluation is None:
-            return []
-        number, self._evaluation = self._evaluation, None
-        self._computing = True
-        return [Work(EvaluateTask(number, self.parameters))]
+        if result.number == self._evaluation_fetch:
+            self._evaluation_ready = True
 
-    def _gradient_done(
-        self, task: GradientTask, result: GradientResult, now: float
-    ) -> list[Effect]:
-        self._computing = False
+    def _gradient_done(self, task: GradientTask, result: GradientResult) -> Note:
         totals = self.totals
         totals.steps += 1
         totals.images += result.images
@@ -195,9 +211,6 @@ class ComputeCore:
                 self.parameters[name] -= rate * gradient
         self.accrual.add(task.out)
         self.step += 1
-        self._waiting_since = now
-        if self.step == self.training.steps:
-            self._stopping = True
         note = events.StepDone(
             step=task.step,
             loss=result.loss,
@@ -205,9 +218,9 @@ class ComputeCore:
             parameters_fetch=-1 if self._fetched_step is None else self._fetched_step,
             batch_ms=result.batch_s * 1e3,
             gradient_ms=result.gradient_s * 1e3,
-            waited_ms=0.0,
+            waited_ms=self._waited_s * 1e3,
         )
-        return [Note(note)]
+        return Note(note)
 
     # --- What goes out ----------------------------------------------------------------------------
 
@@ -216,47 +229,62 @@ class ComputeCore:
         if self._computing:
             return []
         effects = self._push_if_due()
-        if self._evaluation is not None and self._evaluation_fetch is None:
-            if self._fetching is None:
+        if self._stopping and not (self._stopped or self._pushes or self.accrual.gradients):
+            self._stopped = True
+            effects.append(self._tell(now))
+        if self._may_fetch():
+            if self._evaluations and self._evaluation_fetch is None:
                 effects.append(self._start_fetch())
                 self._evaluation_fetch = self._fetch
-        elif self._fetch_is_due():
-            effects.append(self._start_fetch())
-        if self._stopping:
-            if not (self._stopped or self._pushes or self.accrual.gradients):
-                self._stopped = True
-                effects.append(self._tell(now))
-        elif self._release is not None and not self._must_wait():
+            elif self._fetch_is_due():
+                effects.append(self._start_fetch())
+        if self._evaluation_ready:
+            effects.append(self._evaluate())
+        elif self._release is not None and not self._stopping and not self._must_wait():
             effects.append(self._compute(now))
         return effects
 
+    @property
+    def _stopping(self) -> bool:
+        steps = self.training.steps
+        return self._ordered_to_stop or (steps is not None and self.step >= steps)
+
+    def _evaluate(self) -> Work:
+        self._computing = True
+        self._evaluation_fetch, self._evaluation_ready = None, False
+        return Work(EvaluateTask(self._evaluations.popleft(), self.parameters))
+
     def _compute(self, now: float) -> Work:
         assert self._release is not None
-        if self._waiting_since is not None:
-            self.totals.wait_s += now - self._waiting_since
-            self._waiting_since = None
+        self._waited_s = now - self._waiting_since
+        self.totals.wait_s += self._waited_s
         self._computing = True
         out = self.accrual.begin(self.versions)
         return Work(GradientTask(self.step, self._release, self.parameters, out))
 
+    def _may_fetch(self) -> bool:
+        """Say whether a fetch may start: one at a time, and in sync mode only between rounds."""
+        in_round = self.training.sync and (self._pushes or self.accrual.gradients)
+        return self._fetching is None and not in_round
+
     def _fetch_is_due(self) -> bool:
-        if self._release is None or self._stopping or self._fetching is not None:
-            return False
-        if self.training.sync and (self._pushes or self.accrual.gradients):
-            return False  # a round's parameters are those after it
-        if self._asked_step == self.step:
+        if self._release is None or self._stopping or self._asked_step == self.step:
             return False
         return self.step % self.training.n_fetch == 0 or self._must_wait()
 
     def _must_wait(self) -> bool:
-        if self._fetched_step is None:
-            return True
-        if self.training.sync and (self._pushes or self.accrual.gradients >= self.training.n_push):
-            return True
-        bound = 0 if self.training.sync else self.training.staleness_max
-        if self.training.sync and self.step % self.training.n_fetch:
-            return False  # within a round of several gradients
-        return bound is not None and self.step - self._fetched_step > bound
+        """Say whether the next gradient has to wait for parameters, or for the end of a round."""
+        assert self._release is not None
+        training, fetched_step = self.training, self._fetched_step
+        if training.sync:
+            return bool(self._pushes) or (not self.accrual.gradients and fetched_step != self.step)
+        if fetched_step is None:
+            if training.wait_for_first_fetch:
+                return True
+            fetched_step = self._release.step
+        return training.staleness_max is not None and (
+            self.step - fetched_step > training.staleness_max
+        )
 
     def _start_fetch(self) -> Post:
         self._fetch += 1
@@ -280,7 +308,8 @@ class ComputeCore:
 
     def _note_full_window(self, in_flight: int) -> list[Effect]:
         """Say once for each time that the window is full; gradients go on accruing."""
-        self.totals.full_window_steps += 1
+        self.totals.full_window_steps += self._full_step != self.step
+        self._full_step = self.step
         if self._window_full:
             return []
         self._window_full = True
@@ -311,9 +340,7 @@ class ComputeCore:
         )
         return Post("control", ProgressNow(progress, self._stopped))
 
-    def _start_from_initial_values(self, seed: int) -> None:
-        for block in self.layout.blocks:
-            tensor = self.parameters[block.tensor]
-            values = initial_values(block, seed)
-            (tensor[block.start : block.stop] if tensor.ndim else tensor)[...] = values
-        self._fetched_step = 0
+    def _rows(self, block: Block) -> Array:
+        """Return a block's part of its tensor, to write into."""
+        tensor = self.parameters[block.tensor]
+        return tensor[block.start : block.stop] if tensor.ndim else tensor

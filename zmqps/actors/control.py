@@ -50,7 +50,8 @@ class ControlCore:
         self._started = False
         self._order: DeclareOrder | None = None
         self._layout_sent = False
-        self._interrupted = False
+        self._interrupted_at: float | None = None
+        self._stopped = False
         self._malformed = 0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -61,12 +62,14 @@ class ControlCore:
             effects += self.membership.start(now)
         match event:
             case Received(_, message):
+                was_member = self.membership.welcome is not None
                 effects += self.membership.received(message, now)
-                effects += self._received(message, now)
+                if self.membership.welcome is not None:
+                    effects += self._received(message, now, was_member=was_member)
             case Posted(item):
                 effects += self._posted(item, now)
             case Tick():
-                effects += self.membership.tick(now)
+                effects += [*self.membership.tick(now), *self._leave_in_time(now)]
             case Malformed(link, error):
                 self._malformed += 1
                 effects.append(Note(events.MalformedReceived(link, error, self._malformed)))
@@ -76,9 +79,9 @@ class ControlCore:
         """See `actors.base.Core`."""
         assert self.membership.welcome is not None or not self._layout_sent
 
-    def _received(self, message: Message, now: float) -> list[Effect]:
+    def _received(self, message: Message, now: float, *, was_member: bool) -> list[Effect]:
         match message.body:
-            case Welcome() as welcome:
+            case Welcome() as welcome if not was_member:
                 connected = Connected(welcome, self.membership.self.host)
                 tell = [Post(to, connected) for to in ("fetch", "push", "owner")]
                 return [*tell, *self._declare(now)]
@@ -103,21 +106,35 @@ class ControlCore:
                 return self._declare(now)
             case ProgressNow(progress, stopped) if self.membership.welcome:
                 effects: list[Effect] = [self.membership.send(progress, now)]
-                if stopped and self._interrupted:
-                    return [*effects, self.membership.send(Bye("interrupted"), now), Exit()]
-                return [*effects, self.membership.send(Stopped(), now)] if stopped else effects
+                if not stopped or self._stopped:
+                    return effects
+                self._stopped = True
+                if self._interrupted_at is not None:
+                    return [*effects, *self._leave(now)]
+                return [*effects, self.membership.send(Stopped(), now)]
             case EvaluateResult(number, loss, accuracy, images, seconds):
                 evaluated = Evaluated(number, loss, accuracy, images, seconds)
                 note = events.EvaluationDone(number, loss, accuracy, images, seconds)
                 return [Note(note), self.membership.send(evaluated, now)]
-            case Interrupted():
-                self._interrupted = True
-                if self._layout_sent:
-                    return [Post("owner", StopOrder("interrupted"))]
-                return [self.membership.send(Bye("interrupted"), now), Exit()]
+            case Interrupted() if self._stopped or not self._layout_sent:
+                return self._leave(now)
+            case Interrupted() if self._interrupted_at is None:
+                self._interrupted_at = now
+                return [Post("owner", StopOrder("interrupted"))]
             case LeaveOrder(error):
                 return [self.membership.send(Bye(error or "done"), now), Exit(error)]
         return []
+
+    def _leave(self, now: float) -> list[Effect]:
+        return [self.membership.send(Bye("interrupted"), now), Exit()]
+
+    def _leave_in_time(self, now: float) -> list[Effect]:
+        """Leave, interrupted, without the receipts that the owner still waits for."""
+        since = self._interrupted_at
+        if since is None or now - since <= self.membership.limit("deadline_ms") / 1e3:
+            return []
+        note = events.Overdue("receipts of the last pushes", (now - since) * 1e3, "leaves")
+        return [Note(note), *self._leave(now)]
 
     def _declare(self, now: float) -> list[Effect]:
         if self._order is None or self.membership.welcome is None:
@@ -146,7 +163,8 @@ class ControlCore:
         try:
             table = RouteTable.from_wire([routes.epoch, [list(r) for r in routes.ranges]])
         except ProtocolError as error:
-            return [Note(events.MalformedReceived("coordinator", str(error), 1))]
+            self._malformed += 1
+            return [Note(events.MalformedReceived("coordinator", str(error), self._malformed))]
         note = events.RoutesChanged(routes.epoch, len(routes.shards), len(routes.brokers))
         return [Note(note), *(Post(to, Routed(table, routes)) for to in ("fetch", "push"))]
 

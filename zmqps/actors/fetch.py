@@ -1,7 +1,8 @@
 """The fetch core of a replica: brings the newest parameters from the shards.
 
 One fetch asks all shards for all blocks that have changed since the last one; its result goes to
-the owner when every request is answered. Blocks that are read together may have different
+the owner when every request is answered. Fetches are done one after another, so what the owner
+has been given is what the next one starts from. Blocks that are read together may have different
 versions ([D] section 4.1 accepts that); the result states them.
 """
 
@@ -16,7 +17,7 @@ from zmqps.actors.requests import Request
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Fetch, Fetched, Message, Welcome
-from zmqps.protocol.parts import Part, Version, Want
+from zmqps.protocol.parts import NEVER, Part, Version, Want
 from zmqps.protocol.routes import RouteTable
 
 
@@ -34,7 +35,11 @@ class _Fetch:
 
 
 class FetchCore(CarrierCore):
-    """See the module; `known` are the versions that the owner has been given, by key."""
+    """See the module; `known` are the versions that the owner has been given, by key.
+
+    They advance when a result is posted, never before. A queue within a process loses nothing, so
+    the owner can count on having each of them.
+    """
 
     purpose = "fetch"
     link_number = 1
@@ -43,7 +48,7 @@ class FetchCore(CarrierCore):
         super().__init__()
         self.known: dict[int, Version] = {}
         self._orders: deque[tuple[FetchOrder, float]] = deque()
-        self._fetches: dict[int, _Fetch] = {}
+        self._fetch: _Fetch | None = None
 
     def _window_bytes(self, welcome: Welcome) -> int:
         return int(welcome.cluster["fetch_window_bytes"])
@@ -57,43 +62,46 @@ class FetchCore(CarrierCore):
             return []
         assert self.layout and self.table and self.requests
         effects: list[Effect] = []
-        while self._orders:
+        while self._orders and self._fetch is None:
             order, enqueued_at = self._orders.popleft()
             wants = slicing.wants(self.layout, {} if order.everything else self.known)
             requests = slicing.cut_fetch(
                 order.number, wants, self.layout, self.table, self.message_bytes_max, now
             )
             count = len(requests)
-            self._fetches[order.number] = _Fetch(order, enqueued_at, count, count)
+            self._fetch = _Fetch(order, enqueued_at, count, count)
             for request in requests:
                 effects += self.requests.submit(request, now)
             if not requests:  # a model without elements
-                effects += self._complete(self._fetches[order.number], now)
+                effects += self._complete(self._fetch, now)
         return effects
 
     def _answered(
         self, request: Request, message: Message, arrays: list[Array], now: float
     ) -> list[Effect]:
-        fetch, body = self._fetches[request.job], message.body
-        assert isinstance(request.body, Fetch) and self.requests
+        fetch, body = self._fetch, message.body
+        assert fetch and isinstance(request.body, Fetch) and self.requests
         if not isinstance(body, Fetched) or len(body.parts) != len(arrays):
             raise ProtocolError(f"{type(body).__name__} with {len(arrays)} arrays to a fetch")
         wanted = {want.key: want for want in request.body.wants}
+        if sorted([*(p.key for p in body.parts), *body.unchanged]) != sorted(wanted):
+            raise ProtocolError(f"not the {len(wanted)} blocks asked for, each once")
+        unseen = [key for key in body.unchanged if wanted[key].known == NEVER]
+        if unseen:
+            raise ProtocolError(f"block {unseen[0]:016x} unchanged, which was never sent")
         for part, array in zip(body.parts, arrays, strict=True):
-            self._check(part, array, wanted)
+            self._check(part, array, wanted[part.key])
             fetch.blocks[part.key] = (part.version, array)
-            self.known[part.key] = part.version
             fetch.nbytes += array.nbytes
         fetch.sent_at = min(fetch.sent_at or request.sent_at, request.sent_at)
         fetch.waiting -= 1
         done = [] if fetch.waiting else self._complete(fetch, now)
         return [self.requests.done(request, "fetched", now), *done]
 
-    def _check(self, part: Part, array: Array, wanted: dict[int, Want]) -> None:
+    def _check(self, part: Part, array: Array, want: Want) -> None:
         assert self.layout
-        want = wanted.get(part.key)
-        if want is None or (part.start, part.stop) != (want.start, want.stop):
-            raise ProtocolError(f"rows {part.start} to {part.stop} of block {part.key} unasked")
+        if (part.start, part.stop) != (want.start, want.stop):
+            raise ProtocolError(f"rows {part.start} to {part.stop} of block {part.key:016x}")
         block = self.layout.by_key[part.key]
         if array.shape != block.shape or array.dtype.name != block.dtype:
             raise ProtocolError(
@@ -101,7 +109,8 @@ class FetchCore(CarrierCore):
             )
 
     def _complete(self, fetch: _Fetch, now: float) -> list[Effect]:
-        del self._fetches[fetch.order.number]
+        self._fetch = None
+        self.known.update((key, version) for key, (version, _) in fetch.blocks.items())
         versions = [version.updates for version in self.known.values()]
         note = events.FetchDone(
             fetch=fetch.order.number,
@@ -115,14 +124,12 @@ class FetchCore(CarrierCore):
             answered_at=now,
         )
         result = FetchResult(fetch.order.number, fetch.order.step, fetch.blocks, fetch.nbytes)
-        return [Note(note), Post("owner", result)]
+        return [Note(note), Post("owner", result), *self._started(now)]
 
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:
-        assert isinstance(request.body, Fetch) and self.layout
+        assert isinstance(request.body, Fetch) and self.layout and self._fetch
         cut = slicing.cut_fetch(
             request.job, request.body.wants, self.layout, table, self.message_bytes_max, now
         )
-        self._fetches[request.job].waiting += len(cut) - 1
-        for new in cut:
-            new.enqueued_at = request.enqueued_at
+        self._fetch.waiting += len(cut) - 1
         return cut

@@ -64,6 +64,11 @@ class Link:
         """Whether the peer has granted credit and is not silent."""
         return self.credit_bytes > 0
 
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use."""
+        return self.endpoints[self._at] if self.endpoints else "any endpoint: none is known"
+
     def connect(self, endpoints: Sequence[str], target: int, now: float) -> list[Effect]:
         """Open the link to incarnation `target`; nothing happens when it leads there already."""
         if (tuple(endpoints), target) == (self.endpoints, self.target):
@@ -88,10 +93,10 @@ class Link:
     def received(self, message: Message, now: float) -> list[Effect]:
         """Take a message of the link; any counts as a sign of life, `Attached` brings it up."""
         self._heard_at = now
-        if not isinstance(message.body, Attached) or self.up:
+        if not isinstance(message.body, Attached) or self.up or not self.endpoints:
             return []
         self.credit_bytes = message.body.credit_bytes
-        return [Note(events.LinkOpened(self.name, self.endpoints[self._at], self.credit_bytes))]
+        return [Note(events.LinkOpened(self.name, self.endpoint, self.credit_bytes))]
 
     def tick(self, now: float) -> list[Effect]:
         """Try the next endpoint, say that this end lives, or open a silent link anew."""
@@ -106,10 +111,9 @@ class Link:
         return []
 
     def _fail_over(self, now: float, waited_s: float) -> list[Effect]:
-        before = self.endpoints[self._at]
+        before = self.endpoint
         self._at = (self._at + 1) % len(self.endpoints)
-        after = self.endpoints[self._at]
-        note = Note(events.LinkFailed(self.name, before, waited_s * 1e3, after))
+        note = Note(events.LinkFailed(self.name, before, waited_s * 1e3, self.endpoint))
         return [note, *self._open(now)]
 
     def _open(self, now: float) -> list[Effect]:
@@ -117,7 +121,7 @@ class Link:
         self._opened += 1
         self._since = now
         identity = f"{self.incarnation}.{self.purpose}.{self._opened}".encode()
-        opening = Open(self.name, self.endpoints[self._at], identity)
+        opening = Open(self.name, self.endpoint, identity)
         return [opening, self.send(Attach(self.purpose, self.window_bytes), now)]
 
 

@@ -103,18 +103,25 @@ class Membership:
         return []
 
     def tick(self, now: float) -> list[Effect]:
-        """Say hello again, or that this process lives; notice that the coordinator is silent."""
+        """Say hello again, or that this process lives; notice that the coordinator is silent.
+
+        The data path goes on without it, but not for ever: after `start_deadline_ms` of silence
+        this process leaves, so that none outlives its cluster.
+        """
         if self.welcome is None:
             waited_ms = (now - self._started_at) * 1e3
             if waited_ms > self.self.start_deadline_ms:
                 return [Exit(self._nobody(waited_ms))]
             return [self._hello(now)] if now - self._sent_at >= self.heartbeat_s * 2 else []
+        silent_ms = (now - self._heard_at) * 1e3
+        if silent_ms > self.limit("start_deadline_ms"):
+            return [Exit(self._lost(silent_ms))]
         effects: list[Effect] = []
         if now - self._sent_at >= self.heartbeat_s:
             effects.append(self.send(Heartbeat(), now))
-        if now - self._heard_at > self.suspect_s and not self._silent:
+        if silent_ms > self.suspect_s * 1e3 and not self._silent:
             self._silent = True
-            effects.append(Note(events.CoordinatorSilent((now - self._heard_at) * 1e3)))
+            effects.append(Note(events.CoordinatorSilent(silent_ms)))
         return effects
 
     def limit(self, name: str) -> int:
@@ -130,6 +137,12 @@ class Membership:
         return (
             f"no coordinator answered at {self.self.coordinator} within {waited_ms / 1e3:.0f} s "
             f"(start_deadline_ms); is `zmqps coordinator` running there?"
+        )
+
+    def _lost(self, silent_ms: float) -> str:
+        return (
+            f"the coordinator at {self.self.coordinator} has been silent for "
+            f"{silent_ms / 1e3:.0f} s (start_deadline_ms); it is taken for gone"
         )
 
     @staticmethod

@@ -81,11 +81,13 @@ class PushCore(CarrierCore):
         push, body = self._pushes[request.job], message.body
         assert isinstance(request.body, Push | Create) and self.requests
         sent = sorted(part.key for part in request.body.parts)
-        match body:
-            case Pushed(_, receipts) if sorted(r.key for r in receipts) == sent:
+        match request.body, body:
+            case Push(sent_as), Pushed(number, receipts) if (
+                number == sent_as and sorted(r.key for r in receipts) == sent
+            ):
                 push.nonfinite += sum(r.outcome == "nonfinite" for r in receipts)
                 push.staleness_max = max([push.staleness_max, *(r.staleness for r in receipts)])
-            case Created(keys, existed) if sorted((*keys, *existed)) == sent:
+            case Create(), Created(keys, existed) if sorted((*keys, *existed)) == sent:
                 pass
             case _:
                 raise ProtocolError(f"{type(body).__name__} does not match what was pushed")
@@ -119,6 +121,4 @@ class PushCore(CarrierCore):
         items = zip(request.body.parts, request.arrays, strict=True)
         cut = slicing.cut_push(request.body, request.job, items, table, self.message_bytes_max, now)
         self._pushes[request.job].waiting += len(cut) - 1
-        for new in cut:
-            new.enqueued_at = request.enqueued_at
         return cut

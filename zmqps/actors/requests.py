@@ -6,8 +6,9 @@ shard does not own a key any more, the request is held until newer routes are th
 anew by its owner.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zmqps.actors.base import Arrays, Effect, Note, Send
@@ -19,12 +20,13 @@ from zmqps.protocol.routes import RouteTable
 FATAL = frozenset({"bad_request", "stale_incarnation"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
     """One message to one shard, alive until it is answered.
 
     `job` is the number of the fetch or push that it belongs to; `nbytes` what its arrays, or those
-    of its answer, take.
+    of its answer, take; `epoch` that of the routes by which it was cut. `sent_at` is its first
+    send, `refusal` the last reason why it was not done.
     """
 
     job: int
@@ -33,10 +35,17 @@ class Request:
     nbytes: int
     shard: int
     enqueued_at: float
+    epoch: int = 0
     sent_at: float = 0.0
     sends: int = 0
     resend_at: float = 0.0
+    refusal: str = ""
     sequences: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        return f"{type(self.body).__name__.lower()} {self.job} of shard-{self.shard}"
 
 
 class RequestError(Exception):
@@ -44,7 +53,11 @@ class RequestError(Exception):
 
 
 class Requests:
-    """All requests of one link. `recut(request, table, now)` cuts one by the owners of its keys."""
+    """All requests of one link. `recut(request, table, now)` cuts one by the owners of its keys.
+
+    Each is in one of three places: in the queue until the credit suffices, flying until it is
+    answered, waiting after a refusal.
+    """
 
     def __init__(
         self,
@@ -61,9 +74,10 @@ class Requests:
         self._retry_s, self._deadline_s = retry_s, deadline_s
         self._queue: deque[Request] = deque()
         self._flying: dict[int, Request] = {}  # by the sequence number of its last send
+        self._waiting: list[Request] = []  # until `resend_at`; infinite: until newer routes
         self._sequences: dict[int, Request] = {}  # by each of its sends
-        self._held: list[Request] = []
         self._table: RouteTable | None = None
+        self._answered_at = 0.0
 
     def submit(self, request: Request, now: float) -> list[Effect]:
         """Queue a request, and send what the credit allows."""
@@ -84,86 +98,120 @@ class Requests:
             effects.append(self._send(request, now))
         return effects
 
-    def answered(self, message: Message) -> Request | None:
+    def answered(self, message: Message, now: float) -> Request | None:
         """Return the request that a message answers and forget it; None for a late answer."""
         request = self._sequences.get(message.cause)
         if request is None:
             return None
-        self._land(request)
+        self._answered_at = now
+        if not self._land(request):  # it was about to be sent again
+            place = self._queue if request in self._queue else self._waiting
+            place.remove(request)
         self._forget(request)
         return request
 
     def refused(self, message: Message, now: float) -> list[Effect]:
-        """Take a refusal: wait and send again, wait for new routes, or raise RequestError."""
+        """Take a refusal: try again later or with newer routes, or raise RequestError."""
         request, refusal = self._sequences.get(message.cause), message.body
         assert isinstance(refusal, Refused)
         if request is None:
             return []
+        request.refusal = f"{refusal.code}: {refusal.reason}"
         if refusal.code in FATAL:
-            raise RequestError(f"shard-{request.shard}: {refusal.reason}")
-        self._land(request)
+            raise RequestError(f"{request.name} was refused ({request.refusal})")
         note = self._note(request, refusal.code, now)
-        if refusal.code == "not_owner":
-            self._forget(request)
-            self._held.append(request)
-            table = self._table
-            return [
-                note,
-                *(self.rerouted(table, now) if table and table.epoch > refusal.epoch else []),
-            ]
+        if not self._land(request):  # it is about to be sent again anyway
+            return [note]
         request.resend_at = now + self._retry_s / 4
-        return [note]
+        if refusal.code == "not_owner" and self._table:
+            if request.epoch < self._table.epoch:
+                request.resend_at = now
+            elif refusal.epoch > self._table.epoch:
+                request.resend_at = math.inf
+        self._waiting.append(request)
+        return [note, *self.tick(now)]
 
     def rerouted(self, table: RouteTable, now: float) -> list[Effect]:
         """Take newer routes: what was refused, or not sent yet, is cut anew."""
         self._table = table
         self.link.epoch = table.epoch
-        waiting = [*self._held, *self._queue]
-        self._held.clear()
-        self._queue = deque(new for old in waiting for new in self._recut(old, table, now))
+        again = [*self._waiting, *self._queue]
+        self._waiting.clear()
+        self._queue.clear()
+        self._enqueue(again, now)
         return self.pump(now)
 
     def relinked(self, now: float) -> list[Effect]:
         """Send again what went out on a link that was opened anew, and what waited for it."""
-        for request in list(self._flying.values()):
+        again = list(self._flying.values())
+        for request in again:
             self._land(request)
-            request.resend_at = now
-        return [*self.tick(now), *self.pump(now)]
+        self._enqueue(again, now)
+        return self.tick(now)
 
     def tick(self, now: float) -> list[Effect]:
-        """Send again what was not answered; raise RequestError past the deadline."""
-        effects: list[Effect] = []
-        for request in dict.fromkeys(self._sequences.values()):
-            if now - request.enqueued_at > self._deadline_s:
-                raise RequestError(self._overdue(request, now))
-            if self.link.up and now >= request.resend_at:
-                self._land(request)
-                effects.append(self._send(request, now))
-        # One that waits for credit while others are answered is late for a good reason.
-        for request in (*self._queue, *self._held):
-            if now - request.enqueued_at > self._deadline_s and not self._flying:
-                raise RequestError(self._overdue(request, now))
-        return effects
+        """Send again what was not answered; raise RequestError past the deadline.
+
+        Of the queue only the first is looked at: it is the one that has waited longest.
+        """
+        for request in (*self._flying.values(), *self._waiting, *list(self._queue)[:1]):
+            self._check_deadline(request, now)
+        if not self.link.up:
+            return []
+        late = [request for request in self._flying.values() if now >= request.resend_at]
+        for request in late:
+            self._land(request)
+        due = [request for request in self._waiting if now >= request.resend_at]
+        if due:
+            self._waiting = [request for request in self._waiting if now < request.resend_at]
+        self._enqueue([*due, *late], now)
+        return self.pump(now)
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits for an answer or for credit."""
-        return not (self._sequences or self._queue or self._held)
+        return not (self._flying or self._queue or self._waiting)
 
     def done(self, request: Request, outcome: str, now: float) -> Note:
         """Return the log line of a request's life."""
         return self._note(request, outcome, now)
 
     def check_invariants(self) -> None:
-        """Bytes in flight are those of the flying requests."""
+        """Each request is in one place, and those flying keep within the credit."""
         assert self.bytes_in_flight == sum(r.nbytes for r in self._flying.values())
-        assert all(r.sequences for r in self._sequences.values())
+        if self.link.up and len(self._flying) > 1:
+            assert self.bytes_in_flight <= self.link.credit_bytes
+        places = [*self._flying.values(), *self._waiting, *self._queue]
+        assert len({id(request) for request in places}) == len(places), "in two places"
+        known = {id(request) for request in places}
+        assert all(id(request) in known for request in self._sequences.values())
+
+    def _enqueue(self, requests: Iterable[Request], now: float) -> None:
+        """Put these first in the queue; those that were cut by older routes are cut anew."""
+        again = [new for request in requests for new in self._up_to_date(request, now)]
+        self._queue.extendleft(reversed(again))
+
+    def _up_to_date(self, request: Request, now: float) -> list[Request]:
+        table = self._table
+        if table is None or request.epoch >= table.epoch:
+            return [request]
+        cut = self._recut(request, table, now)
+        if len(cut) == 1 and cut[0].shard == request.shard:
+            request.epoch = table.epoch  # the same again: an answer on its way still counts
+            return [request]
+        self._forget(request)
+        for new in cut:
+            new.enqueued_at, new.sent_at, new.sends = (
+                request.enqueued_at, request.sent_at, request.sends,
+            )  # fmt: skip
+        return cut
 
     def _send(self, request: Request, now: float) -> Send:
         send = self.link.send(request.body, now, request.arrays)
         sequence = send.message.sequence
+        if not request.sends:
+            request.sent_at = now
         request.sends += 1
-        request.sent_at = request.sent_at or now
         # Twice the wait each time, so that a slow shard is not buried under repetitions.
         request.resend_at = now + self._retry_s * 2 ** min(request.sends - 1, 4)
         request.sequences.append(sequence)
@@ -172,9 +220,12 @@ class Requests:
         self.bytes_in_flight_max = max(self.bytes_in_flight_max, self.bytes_in_flight)
         return send
 
-    def _land(self, request: Request) -> None:
-        if self._flying.pop(request.sequences[-1], None):
-            self.bytes_in_flight -= request.nbytes
+    def _land(self, request: Request) -> bool:
+        """Count a request as no longer in flight; False when it was not."""
+        if not request.sequences or self._flying.pop(request.sequences[-1], None) is None:
+            return False
+        self.bytes_in_flight -= request.nbytes
+        return True
 
     def _forget(self, request: Request) -> None:
         for sequence in request.sequences:
@@ -196,7 +247,17 @@ class Requests:
             )
         )
 
-    def _overdue(self, request: Request, now: float) -> str:
-        waited = now - request.enqueued_at
-        what = f"{type(request.body).__name__.lower()} {request.job} from shard-{request.shard}"
-        return f"waited {waited:.0f} s (deadline_ms) for the answer to {what}; it did not come"
+    def _check_deadline(self, request: Request, now: float) -> None:
+        # One that waits for credit while others are answered is late for a good reason.
+        since = request.sent_at if request.sends else max(request.enqueued_at, self._answered_at)
+        if now - since <= self._deadline_s:
+            return
+        reason = "it did not come"
+        if not self.link.up:
+            reason = f"no broker answers at {self.link.endpoint}"
+        elif request.refusal:
+            reason = f"last refused with {request.refusal}"
+        raise RequestError(
+            f"waited {now - since:.0f} s (deadline_ms) for the answer to {request.name}; "
+            f"sent {request.sends} times, {reason}"
+        )

@@ -4,8 +4,7 @@ The route table and the size are the only reasons to cut: a message goes to one 
 whole blocks, together at most `message_bytes_max` (one block at least).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from zmqps.actors.base import Array, frozen
@@ -39,11 +38,10 @@ def cut_fetch(
 ) -> list[Request]:
     """Return the fetch requests for these wants; `nbytes` is what the answers can take."""
     sized = [(want, _nbytes(layout, want)) for want in items]
-    requests = []
-    for shard, group in _messages(sized, table, bytes_max):
-        body = Fetch(tuple(want for want, _ in group))
-        requests.append(Request(job, body, (), sum(n for _, n in group), shard, now))
-    return requests
+    return [
+        Request(job, Fetch(tuple(wants)), (), nbytes, shard, now, table.epoch)
+        for shard, wants, nbytes in _messages(sized, table, bytes_max)
+    ]
 
 
 def cut_push(
@@ -58,28 +56,31 @@ def cut_push(
     requests = []
     arrays = dict(items)
     sized = [(part, array.nbytes) for part, array in arrays.items()]
-    for shard, group in _messages(sized, table, bytes_max):
-        chosen = tuple(part for part, _ in group)
+    for shard, group, nbytes in _messages(sized, table, bytes_max):
+        chosen = tuple(group)
         cut = Create(chosen) if isinstance(body, Create) else Push(body.number, body.step, chosen)
-        nbytes = sum(n for _, n in group)
-        requests.append(Request(job, cut, [arrays[p] for p in chosen], nbytes, shard, now))
+        taken = [arrays[part] for part in chosen]
+        requests.append(Request(job, cut, taken, nbytes, shard, now, table.epoch))
     return requests
 
 
 def _messages(
     sized: list[tuple[Item, int]], table: RouteTable, bytes_max: int
-) -> Iterator[tuple[int, list[tuple[Item, int]]]]:
-    """Yield (shard, items with their bytes), one message each; shards take turns."""
-    by_shard: dict[int, list[list[tuple[Item, int]]]] = {}
+) -> list[tuple[int, list[Item], int]]:
+    """Return (shard, items, their bytes) of each message; the shards take turns."""
+    by_shard: dict[int, list[tuple[int, list[Item], int]]] = {}
     for item, nbytes in sized:
-        messages = by_shard.setdefault(table.owner(item.key), [[]])
-        if messages[-1] and sum(n for _, n in messages[-1]) + nbytes > bytes_max:
-            messages.append([])
-        messages[-1].append((item, nbytes))
-    # Shards in turn, so that none waits until another has had all of its messages.
-    turns = [(i, shard, m) for shard, messages in by_shard.items() for i, m in enumerate(messages)]
-    for _, turn in groupby(sorted(turns, key=lambda t: t[0]), key=lambda t: t[0]):
-        yield from ((shard, message) for _, shard, message in turn)
+        shard = table.owner(item.key)
+        messages = by_shard.setdefault(shard, [])
+        if messages and messages[-1][2] + nbytes <= bytes_max:
+            _, items, total = messages.pop()
+        else:
+            items, total = [], 0
+        items.append(item)
+        messages.append((shard, items, total + nbytes))
+    # In turn, so that no shard waits until another has had all of its messages.
+    turns = [(turn, message) for ms in by_shard.values() for turn, message in enumerate(ms)]
+    return [message for _, message in sorted(turns, key=lambda pair: pair[0])]
 
 
 def _rows(block: Block) -> int:

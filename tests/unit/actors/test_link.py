@@ -1,0 +1,119 @@
+from tests.unit.actors.scripted import notes, of
+from zmqps.actors.base import Close, Open
+from zmqps.actors.link import Link, Patience, reachable
+from zmqps.protocol import events
+from zmqps.protocol.messages import Attach, Attached, Heartbeat, Message
+
+ENDPOINTS = ("ipc:///b", "tcp://b:1")
+
+
+def link() -> Link:
+    patience = Patience(attach_s=2.0, heartbeat_s=0.5, silent_s=10.0)
+    return Link("broker", "push", number=2, incarnation=7, window_bytes=99, patience=patience)
+
+
+def up(now=0.0) -> Link:
+    made = link()
+    made.connect(ENDPOINTS, 50, now)
+    made.received(Message(50, 1, Attached(64)), now)
+    return made
+
+
+def test_a_new_link_is_down():
+    assert not link().up
+    assert link().tick(99.0) == []
+
+
+def test_it_opens_the_best_endpoint_and_asks_for_credit():
+    opened, attach = link().connect(ENDPOINTS, 50, 0.0)
+    assert opened == Open("broker", "ipc:///b", b"7.push.1")
+    assert attach.message == Message(7, (2 << 56) + 1, Attach("push", 99), 0, 50, 0)
+
+
+def test_attached_brings_it_up_once():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    effects = made.received(Message(50, 1, Attached(64)), 0.1)
+    assert notes(effects, events.LinkOpened) == [events.LinkOpened("broker", "ipc:///b", 64)]
+    assert made.up
+    assert made.received(Message(50, 2, Attached(32)), 0.2) == []
+    assert made.credit_bytes == 64
+
+
+def test_no_credit_is_no_link():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    made.received(Message(50, 1, Attached(0)), 0.1)
+    assert not made.up
+    assert of(made.tick(2.1), Open)
+
+
+def test_it_goes_round_the_endpoints_until_one_answers_under_a_fresh_id_each():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    assert made.tick(2.0) == []
+    found = [of(made.tick(at), Open)[0] for at in (2.1, 4.2, 6.3)]
+    assert [o.endpoint for o in found] == ["tcp://b:1", "ipc:///b", "tcp://b:1"]
+    assert len({o.identity for o in found}) == 3
+
+
+def test_a_failure_is_noted_with_what_is_tried_next():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    (note,) = notes(made.tick(2.5), events.LinkFailed)
+    assert note == events.LinkFailed("broker", "ipc:///b", 2500.0, "tcp://b:1")
+
+
+def test_a_silent_peer_loses_its_credit_and_any_message_is_a_sign_of_life():
+    made = up()
+    made.received(Message(50, 2, Heartbeat()), 5.0)
+    assert not of(made.tick(14.9), Open)
+    assert of(made.tick(15.1), Open)
+    assert not made.up
+
+
+def test_it_says_that_it_lives_only_when_it_has_said_nothing_else():
+    made = up()
+    made.send(Heartbeat(), 0.4)
+    assert made.tick(0.8) == []
+    assert of(made.tick(0.9), Heartbeat)
+    assert made.tick(1.0) == []
+
+
+def test_nothing_but_attach_is_sent_while_it_is_down():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    assert made.tick(1.9) == []
+
+
+def test_sequence_numbers_rise_over_reopening_and_tell_links_apart():
+    made = up()
+    first = made.send(Heartbeat(), 0.0).message.sequence
+    (attach,) = of(made.tick(11.0), Attach)
+    assert attach.message.sequence == first + 1
+    assert first >> 56 == 2
+
+
+def test_the_same_peer_again_changes_nothing_and_another_reopens():
+    made = up()
+    assert made.connect(ENDPOINTS, 50, 1.0) == []
+    assert made.up
+    opened, attach = made.connect(("tcp://new:1",), 51, 1.0)
+    assert (opened.endpoint, attach.message.target) == ("tcp://new:1", 51)
+    assert not made.up
+
+
+def test_disconnect_closes_and_late_words_do_not_bring_it_up():
+    made = up()
+    assert made.disconnect() == [Close("broker")]
+    assert made.disconnect() == []
+    assert made.received(Message(50, 1, Attached(64)), 1.0) == []
+    assert not made.up
+    assert made.tick(99.0) == []
+    assert "none is known" in made.endpoint
+
+
+def test_ipc_is_preferred_but_only_on_one_host():
+    endpoints = ("tcp://b:1", "ipc:///b", "tcp://b:2")
+    assert reachable(endpoints, "here", "here") == ("ipc:///b", "tcp://b:1", "tcp://b:2")
+    assert reachable(endpoints, "there", "here") == ("tcp://b:1", "tcp://b:2")
