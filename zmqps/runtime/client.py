@@ -119,7 +119,8 @@ class Client:
         self._push = 0
         self._pushes: dict[int, int] = {}  # number → bytes, of those not acknowledged
         self._last_push: PushResult | None = None
-        self._declared: DeclareResult | None = None
+        self._ready = False  # all shards have values
+        self._values: dict[str, Array] = {}  # first values, for when they are asked for
         self._left: LeaveOrder | None = None
 
     # --- Life -------------------------------------------------------------------------------------
@@ -196,19 +197,8 @@ class Client:
             "update": rule, "schedule": plan, "seed": seed, "on_nonfinite": "refuse", "sync": False,
         }  # fmt: skip
         self.order(DeclareOrder("client", layout, terms, on_shards, {}, 0))
-        self._wait(
-            lambda: self._declared is not None, timeout_s, "the coordinator to take the model"
-        )
-        assert self._declared is not None
-        if self._declared.declared.create:
-            self._push += 1
-            self._pushes[self._push] = layout.nbytes
-            self.posts["push"].post(PushOrder(self._push, 0, 0, values, {}, create=True))
-        self._wait(
-            lambda: self._declared is not None and self._declared.declared.ready,
-            timeout_s,
-            "all shards to have values",
-        )
+        self._values = values
+        self._wait(lambda: self._ready, timeout_s, "the cluster to take the model and its values")
 
     def order(self, order: DeclareOrder) -> None:
         """Declare a model whose layout is known already, without waiting."""
@@ -298,8 +288,10 @@ class Client:
         match item:
             case Connected(welcome):
                 self.welcome = welcome
-            case DeclareResult() as result:
-                self._declared = result
+            case DeclareResult(declared):
+                self._ready = declared.ready
+                if declared.create and self._values:
+                    self._create()
             case FetchResult() as result:
                 self._store(result)
             case PushResult() as result:
@@ -307,6 +299,12 @@ class Client:
                 self._last_push = result
             case LeaveOrder() as left:
                 self._left = left
+
+    def _create(self) -> None:
+        """Send the first values: this client is the one whose count."""
+        values, self._values = self._values, {}
+        self._pushes[0] = sum(array.nbytes for array in values.values())
+        self.posts["push"].post(PushOrder(0, 0, 0, values, {}, create=True))
 
     def _store(self, result: FetchResult) -> None:
         layout = self._layout()
