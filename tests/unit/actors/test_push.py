@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+
+from tests.unit.actors.scripted import (
+    NORMAL,
+    Script,
+    Shards,
+    exit_of,
+    items,
+    layout_of,
+    notes,
+    of,
+    table_of,
+)
+from zmqps.actors.orders import PushOrder, PushResult
+from zmqps.actors.push import PushCore
+from zmqps.protocol import events
+from zmqps.protocol.keys import Layout
+from zmqps.protocol.messages import Create, Created, Push, Pushed
+from zmqps.protocol.parts import Receipt, Version
+from zmqps.protocol.tensors import TensorSpec
+
+LAYOUT = layout_of()
+KEYS = sorted(LAYOUT.by_key)
+RNG = np.random.default_rng(5)
+
+
+def arrays():
+    return {s.name: RNG.normal(size=s.shape).astype(s.dtype) for s in LAYOUT.tensors}
+
+
+def connected(shards=2):
+    script = Script(PushCore())
+    script.connect(LAYOUT, table_of(LAYOUT, shards))
+    return script
+
+
+def answer(script, shards, sends):
+    effects = []
+    for send in sends:
+        body, _ = shards.answer(send.message, send.arrays)
+        effects += script.receive(body, send.message.sequence)
+    return effects
+
+
+def test_a_push_carries_the_arrays_and_the_versions_they_come_from():
+    script, given = connected(), arrays()
+    reads = {key: Version(1, place) for place, key in enumerate(KEYS)}
+    sends = of(script.post(PushOrder(3, 17, 2, given, reads)), Push)
+    found = {}
+    for send in sends:
+        assert (send.message.body.number, send.message.body.step) == (3, 17)
+        found |= zip(send.message.body.parts, send.arrays, strict=True)
+    assert {part.key: part.version for part in found} == reads
+    for part, array in found.items():
+        block = LAYOUT.by_key[part.key]
+        whole = given[block.tensor]
+        assert np.array_equal(array, whole[block.start : block.stop] if whole.ndim else whole)
+
+
+def test_it_is_acknowledged_when_every_block_is():
+    script, shards = connected(), Shards(LAYOUT)
+    shards.updates = dict.fromkeys(KEYS, 4)
+    reads = dict.fromkeys(KEYS, Version(1, 1))
+    first, second = of(script.post(PushOrder(1, 0, 2, arrays(), reads)), Push)
+    assert not items(answer(script, shards, [first]), "owner")
+    effects = answer(script, shards, [second])
+    assert items(effects, "owner") == [PushResult(1, LAYOUT.nbytes, 0, 3)]
+    (note,) = notes(effects, events.PushDone)
+    assert (note.gradients, note.requests, note.staleness_max, note.resends) == (2, 2, 3, 0)
+
+
+def test_pushes_are_in_flight_together_and_may_be_acknowledged_in_any_order():
+    script, shards = connected(), Shards(LAYOUT)
+    first = of(script.post(PushOrder(1, 0, 1, arrays(), {})), Push)
+    second = of(script.post(PushOrder(2, 1, 1, arrays(), {})), Push)
+    assert items(answer(script, shards, second), "owner", PushResult)[0].number == 2
+    assert items(answer(script, shards, first), "owner", PushResult)[0].number == 1
+
+
+def test_refused_gradients_are_counted():
+    script = connected(1)
+    (send,) = of(script.post(PushOrder(1, 0, 1, arrays(), {})), Push)
+    outcomes = ["nonfinite", "nonfinite", *["applied"] * (len(KEYS) - 2)]
+    receipts = tuple(
+        Receipt(part.key, outcome, Version(1, 1), 0)
+        for part, outcome in zip(send.message.body.parts, outcomes, strict=True)
+    )
+    (found,) = items(script.receive(Pushed(1, receipts), send.message.sequence), "owner")
+    assert found.nonfinite == 2
+
+
+def test_first_values_are_created():
+    script, shards, given = connected(), Shards(LAYOUT), arrays()
+    sends = of(script.post(PushOrder(1, 0, 0, given, {}, create=True)), Create)
+    assert items(answer(script, shards, sends), "owner", PushResult)
+    for name, array in given.items():
+        assert np.array_equal(shards.tensor(name), array)
+
+
+def test_values_that_existed_count_as_created():
+    script = connected(1)
+    (send,) = of(script.post(PushOrder(1, 0, 0, arrays(), {}, create=True)), Create)
+    body = Created(tuple(KEYS[:2]), tuple(KEYS[2:]))
+    assert items(script.receive(body, send.message.sequence), "owner", PushResult)
+
+
+def test_some_tensors_alone_can_be_pushed():
+    script, shards = connected(), Shards(LAYOUT)
+    sends = of(script.post(PushOrder(1, 0, 1, {"s": np.array(2.0, np.float32)}, {})), Push)
+    assert items(answer(script, shards, sends), "owner") == [PushResult(1, 4, 0, 0)]
+    assert shards.tensor("s") == 2.0
+
+
+def test_a_model_without_elements_is_acknowledged_at_once():
+    layout = Layout((TensorSpec("none", (0, 3), "float32", NORMAL),))
+    script = Script(PushCore())
+    script.connect(layout, table_of(LAYOUT))
+    order = PushOrder(1, 0, 1, {"none": np.zeros((0, 3), np.float32)}, {})
+    assert items(script.post(order), "owner") == [PushResult(1, 0, 0, -1)]
+
+
+RECEIPTS = tuple(Receipt(key, "applied", Version(1, 1), 0) for key in KEYS)
+
+
+@pytest.mark.parametrize(
+    ("create", "body", "given"),
+    [
+        (False, Pushed(1, RECEIPTS[1:]), ()),
+        (False, Pushed(1, (RECEIPTS[0], *RECEIPTS)), ()),
+        (False, Pushed(2, RECEIPTS), ()),
+        (False, Created(tuple(KEYS), ()), ()),
+        (False, Pushed(1, RECEIPTS), [np.zeros(1)]),
+        (True, Pushed(1, RECEIPTS), ()),
+        (True, Created(tuple(KEYS), tuple(KEYS[:1])), ()),
+    ],
+)
+def test_a_receipt_that_does_not_fit_ends_the_process(create, body, given):
+    script = connected(1)
+    kind = Create if create else Push
+    (send,) = of(script.post(PushOrder(1, 0, 1, arrays(), {}, create)), kind)
+    effects = script.receive(body, send.message.sequence, given)
+    assert exit_of(effects).error.startswith("push: shard-0 answered wrongly: ")
