@@ -85,7 +85,7 @@ def train(
         click.echo(f"zmqps: the run in {error.run_dir} failed", err=True)
         if not error.failures:
             click.echo("zmqps: it ended without a summary", err=True)
-        _tell(error.run_dir, None, as_json)
+        _tell(error.run_dir, error.summary, as_json)
         return 1
     _tell(Path(summary["run_dir"]), summary, as_json)
     return 0

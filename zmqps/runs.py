@@ -128,6 +128,12 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def forget_ended(folder: Path) -> None:
+    """Remove what tells of the end of a run that now goes on. Raises OSError."""
+    for name in (SUMMARY, ADDRESS):
+        (folder / name).unlink(missing_ok=True)
+
+
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run; None when it has not come to one."""
     return _read_json(folder / SUMMARY)

@@ -9,17 +9,23 @@ from zmqps.data.subset import Subset
 from zmqps.job import JobSettings, load_job
 from zmqps.models.network import Network
 from zmqps.progress import show
-from zmqps.runs import held, make_run, read_summary, resumed_job, write_job
+from zmqps.runs import forget_ended, held, make_run, read_summary, resumed_job, write_job
 from zmqps.runtime.launch import Outcome, launch
 
 Status = Callable[[dict[str, Any]], None]
 
 
 class TrainError(RuntimeError):
-    """The run failed: `failures` tells of each process that did not end well."""
+    """The run failed: `failures` tells of each process that did not end well.
 
-    def __init__(self, run_dir: Path, failures: tuple[str, ...]) -> None:
+    `summary` is that of what was done, if the run came to one.
+    """
+
+    def __init__(
+        self, run_dir: Path, summary: dict[str, Any] | None, failures: tuple[str, ...]
+    ) -> None:
         self.run_dir = run_dir
+        self.summary = summary
         self.failures = failures
         why = "\n".join(failures) or "it ended without a summary"
         super().__init__(f"the run in {run_dir} failed: {why}")
@@ -56,6 +62,7 @@ def train(
     settings, folder = prepare(job, run_dir, resume, dict(overrides or {}))
     with held(folder):
         write_job(folder, settings)
+        forget_ended(folder)
         with show(settings, folder, quiet=quiet) as progress:
 
             def status(tree: dict[str, Any]) -> None:
@@ -112,8 +119,10 @@ def check(job: JobSettings) -> None:
 def conclude(folder: Path, outcome: Outcome) -> dict[str, Any]:
     """Return the summary of a run that went well; raise TrainError or Interrupted otherwise."""
     summary = read_summary(folder)
+    if summary is not None:
+        summary = {"run_dir": str(folder), **summary}
     if outcome.interrupted:
         raise Interrupted(folder, summary)
     if outcome.code or summary is None:
-        raise TrainError(folder, outcome.failures)
+        raise TrainError(folder, summary, outcome.failures)
     return summary

@@ -212,7 +212,7 @@ def test_the_report_is_for_people(capsys, trained):
 
 
 def test_a_failed_run_is_exit_code_1(capsys, tmp_path, trained):
-    trained["result"] = training.TrainError(tmp_path, ("shard-0 was killed by SIGKILL",))
+    trained["result"] = training.TrainError(tmp_path, None, ("shard-0 was killed by SIGKILL",))
     code, out, err = run(capsys, "train", "conv.yaml", "--json")
     assert code == 1
     assert json.loads(out) == {"run_dir": str(tmp_path), "error": "no summary"}

@@ -5,7 +5,6 @@ kernel to kill it when its parent dies (`die_with_parent`). What it writes goes 
 """
 
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -61,31 +60,20 @@ class Child:
         except ValueError:
             return f"was killed by signal {-code}"
 
-    def log(self) -> Path | None:
-        """Return its structured log, if it has begun one; its name is the child's in the run."""
-        for path in sorted(self.output.parent.glob(f"{self.role}-*.jsonl")):
-            try:
-                with path.open("rb") as file:
-                    if json.loads(file.readline()).get("pid") == self.process.pid:
-                        return path
-            except (OSError, ValueError, AttributeError):
-                continue  # just begun, or no log
-        return None
-
     def words(self) -> list[str]:
         """Return the end of what it wrote itself."""
         return tail(self.output)
 
-    def story(self) -> str:
-        """Tell how it ended, and the end of what it wrote: its own words, or else its log."""
-        log = self.log()
-        name = log.stem if log else self.role
-        sources = [path for path in (self.output, log) if path and tail(path)]
-        told = f"{name} (process {self.process.pid}) {self.end()}"
-        if not sources:
-            return f"{told}; it wrote nothing"
-        lines = "\n".join(f"  {line}" for line in tail(sources[0]))
-        return f"{told}; the end of {sources[0]}:\n{lines}"
+    def story(self, name: str = "") -> str:
+        """Tell how it ended, and the end of what it wrote: its own words, or else its log.
+
+        `name` is its name in the cluster, and that of its log; empty if it has none yet.
+        """
+        told = f"{name or self.role} (process {self.process.pid}) {self.end()}"
+        for path in (self.output, self.output.with_name(f"{name}.jsonl")):
+            if lines := tail(path):
+                return "\n  ".join([f"{told}; the end of {path}:", *lines])
+        return f"{told}; it wrote nothing"
 
 
 class Children:

@@ -78,6 +78,7 @@ class _Launch:
         variables = {**kept, "ZMQPS_COORDINATOR": self.endpoint, "ZMQPS_RUN_DIR": str(run_dir)}
         self.children = Children(run_dir / LOGS, variables)
         self.failures: list[str] = []
+        self.names: dict[int, str] = {}
         self.said: list[list[str]] = []
         self.interrupts = 0
         self.fatal = False
@@ -135,7 +136,7 @@ class _Launch:
     def _ended(self, child: Child) -> None:
         """Decide what the end of a process means for the others."""
         if child.code and not (self.interrupts and child.code in INTERRUPTED):
-            self._fail(child.story(), child.words())
+            self._fail(child.story(self._name(child)), child.words())
         if child is self.coordinator:
             self._expect_end(LEAVE_S if child.code == 0 else 0.0)
         elif child.role != "replica":
@@ -163,7 +164,7 @@ class _Launch:
         orphans = bool(self.coordinator.code)
         for child in self.children.end(GRACE_S):
             if not orphans:
-                self._fail(f"too late: {child.story()}", [])
+                self._fail(f"too late: {child.story(self._name(child))}", [])
 
     def _fail(self, story: str, words: list[str]) -> None:
         """Tell the user, unless another process has said the same in the same words."""
@@ -172,6 +173,10 @@ class _Launch:
         self.said.append(words)
         self.failures.append(story)
         self.on_note(story)
+
+    def _name(self, child: Child) -> str:
+        """Return its name in the cluster; empty as long as it is not known."""
+        return child.role if child is self.coordinator else self.names.get(child.process.pid, "")
 
     # --- The user and the coordinator ---------------------------------------------------------
 
@@ -202,6 +207,7 @@ class _Launch:
             self._close_observer()
             return
         if tree is not None:
+            self.names |= {member["pid"]: member["name"] for member in tree.get("members", ())}
             self.on_status(tree)
 
     def _close_observer(self) -> None:
