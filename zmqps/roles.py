@@ -3,13 +3,16 @@
 Each function runs one process until it is to end, and returns its exit code.
 """
 
+import json
 import os
 import secrets
+from pathlib import Path
 
 from pydantic import BaseModel
 
 from zmqps.actors.broker import BrokerCore
 from zmqps.actors.compute import ComputeCore, EvaluateTask, GradientTask
+from zmqps.actors.coordinator import CoordinatorCore
 from zmqps.actors.membership import BeginLog, Membership
 from zmqps.actors.membership import Self as Who
 from zmqps.actors.orders import DeclareOrder
@@ -21,6 +24,8 @@ from zmqps.places import Place
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Role
 from zmqps.protocol.settings import ClusterSettings
+from zmqps.runs import ADDRESS
+from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
 from zmqps.runtime.client import Client
 from zmqps.runtime.compute import Compute
 from zmqps.runtime.ipc import host_id, ipc_endpoint
@@ -28,7 +33,8 @@ from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.process import run_process
-from zmqps.runtime.run_folder import begin_log
+from zmqps.runtime.record import record_work
+from zmqps.runtime.run_folder import LOGS, begin_log
 from zmqps.runtime.shard_work import SHARD_WORK
 from zmqps.runtime.transport import Context, Router, bind_router, new_context
 
@@ -125,3 +131,46 @@ def advertised(endpoint: str, host: str | None) -> str:
 
 def _plain(settings: BaseModel) -> dict[str, object]:
     return settings.model_dump(mode="json")
+
+
+def coordinator(
+    place: Place,
+    *,
+    cluster: ClusterSettings,
+    run_dir: Path,
+    resume: Path | None,
+    managed: bool,
+) -> int:
+    """Run the coordinator of the run in `run_dir`; `resume` is the run that it goes on with.
+
+    The endpoints that it listens on are written to `coordinator.json` there.
+    """
+    context = new_context()
+    front = bind_router(context, place.bind, cluster)
+    endpoints = [advertised(endpoint, place.advertise) for endpoint in front.endpoints]
+    host = host_id()
+    log = open_log("coordinator", host, cluster.log_bytes_max)
+    log.begin(run_dir / LOGS, "coordinator")
+    folder = newest_checkpoint(resume) if resume else None
+    core = CoordinatorCore(
+        run=run_dir.name,
+        run_dir=str(run_dir.absolute()),
+        host=host,
+        cluster=cluster,
+        managed=managed,
+        restored=read_manifest(folder) if folder else None,
+        restored_folder=str(folder.absolute()) if folder else "",
+    )
+    loop = Loop(
+        "coordinator",
+        core,
+        context=context,
+        log=log,
+        mailbox=Mailbox(),
+        routers={"front": front},
+        tasks=record_work(run_dir),
+        limits=cluster,
+    )
+    address = {"endpoints": endpoints, "pid": os.getpid(), "host": host}
+    (run_dir / ADDRESS).write_text(json.dumps(address))
+    return run_process([loop], log, context=context)
