@@ -1,4 +1,5 @@
-"""Scripted tests of the client-side cores: `Script` plays the shell, `Shards` the broker's far end.
+"""Scripted tests of the client-side cores: `Script` plays the shell, `Shards` the broker's far end,
+`Trainer` everybody around a compute core.
 
 The clock is a number that the test moves. After each event the core checks its invariants, and all
 arrays that it gave away are made read-only for good, their bases too, so a later write raises.
@@ -8,8 +9,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zmqps.actors.base import Effect, Exit, Note, Post, Posted, Received, Send, Tick
-from zmqps.actors.orders import Connected, LayoutSet, Routed
+from zmqps.actors.base import Effect, Exit, Finished, Note, Post, Posted, Received, Send, Tick, Work
+from zmqps.actors.compute import ComputeCore, EvaluateTask, GradientResult, GradientTask
+from zmqps.actors.orders import (
+    Connected,
+    EvaluateResult,
+    FetchOrder,
+    FetchResult,
+    LayoutSet,
+    PushOrder,
+    PushResult,
+    Released,
+    Routed,
+)
+from zmqps.actors.settings import TrainingSettings
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
     Attach,
@@ -21,6 +34,7 @@ from zmqps.protocol.messages import (
     Message,
     Push,
     Pushed,
+    Release,
     Routes,
     Welcome,
 )
@@ -184,3 +198,88 @@ class Shards:
             return self.sums[blocks[0].key]
         rows = [self.sums[block.key] for block in blocks]
         return np.concatenate(rows) if rows else np.zeros(spec.shape, spec.dtype)
+
+
+class Trainer(Script):
+    """Plays the shell, the shards and the coordinator of one compute core.
+
+    While a task is under way, nobody may write the parameters that were lent to it.
+    """
+
+    def __init__(self, layout: Layout, *, window: int = 1 << 20, status_s: float = 0.5, **training):
+        settings = TrainingSettings(**{"epochs": 1, **training})
+        core = ComputeCore(
+            settings, layout, seed=3, push_window_bytes=window, status_every_s=status_s
+        )
+        super().__init__(core)
+        self.layout = layout
+        self.updates = 0  # version of all blocks at the shards
+        self.task: GradientTask | EvaluateTask | None = None
+        self.fetches: list[FetchOrder] = []  # started, not answered
+        self.pushes: list[PushOrder] = []  # started, not acknowledged
+        self._lent: dict[str, np.ndarray] = {}
+
+    def tell(self, event) -> list[Effect]:
+        effects = super().tell(event)
+        for work in of(effects, Work):
+            assert self.task is None, "one task at a time"
+            self.task = work.task
+            self._lent = copied(self.task.parameters)
+        self.fetches += items(effects, "fetch", FetchOrder)
+        self.pushes += items(effects, "push", PushOrder)
+        return effects
+
+    def release(self, step: int = 0, slot: int = 0) -> list[Effect]:
+        return self.post(Released(Release(slot, 2, 0, step)))
+
+    def gradient(self, value: float = 1.0) -> list[Effect]:
+        """Finish the gradient under way: every element of it is `value`."""
+        task = self._task(GradientTask)
+        for array in task.out.values():
+            array[...] = value
+        return self.tell(Finished(task, GradientResult(loss=0.5, correct=2, images=4, batch_s=0.1,
+                                                       gradient_s=0.2)))  # fmt: skip
+
+    def evaluated(self) -> list[Effect]:
+        """Finish the evaluation under way."""
+        task = self._task(EvaluateTask)
+        return self.tell(Finished(task, EvaluateResult(task.number, 0.5, 0.9, 10, 1.0)))
+
+    def fetched(self, value: float = 0.0, *, changed: bool = True) -> list[Effect]:
+        """Answer the fetch under way: every element is `value`."""
+        order = self.fetches.pop(0)
+        blocks = self.layout.blocks if changed or order.everything else ()
+        version = Version(1, self.updates)
+        values = {b.key: (version, np.full(b.shape, value, b.dtype)) for b in blocks}
+        for _, array in values.values():
+            freeze(array)
+        return self.post(FetchResult(order.number, order.step, values, 0))
+
+    def acked(self, index: int = 0) -> list[Effect]:
+        """Acknowledge a push."""
+        order = self.pushes.pop(index)
+        self.updates += 1
+        return self.post(PushResult(order.number, self.layout.nbytes, 0, 0))
+
+    @property
+    def step(self) -> int | None:
+        """The step whose gradient is being computed."""
+        return self.task.step if isinstance(self.task, GradientTask) else None
+
+    def _task(self, kind):
+        task, self.task = self.task, None
+        assert isinstance(task, kind), task
+        assert same(task.parameters, self._lent), "written while lent"
+        return task
+
+
+def copied(arrays) -> dict[str, np.ndarray]:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def same(ones, others) -> bool:
+    return ones.keys() == others.keys() and all(np.array_equal(ones[k], others[k]) for k in ones)
+
+
+def filled(layout: Layout, value: float) -> dict[str, np.ndarray]:
+    return {spec.name: np.full(spec.shape, value, spec.dtype) for spec in layout.tensors}
