@@ -1,0 +1,87 @@
+"""The single processes, as they run on hosts: only the coordinator's address is known."""
+
+import re
+import signal
+import socket
+
+import pytest
+
+SOFTMAX = ("--model", "softmax.yaml", "--set", "training.sync=true")
+ENDLESS = (*SOFTMAX, "--set", "training.epochs=null", "--set", "training.seconds=600")
+
+
+@pytest.fixture
+def port(place):
+    """A free port, which all commands of the test know as the coordinator's."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    place.variables["ZMQPS_COORDINATOR"] = f"127.0.0.1:{number}"
+    return number
+
+
+def wait_for_state(place, state):
+    """Ask until the run is in a state; `status` waits for the coordinator's start by itself."""
+    for _ in range(50):
+        tree = place.json("status", "--deadline", "20")
+        if tree["state"] == state:
+            return tree
+    raise AssertionError(f"{tree['state']}, not {state}; waits for {tree['waiting_for']}")
+
+
+@pytest.mark.usefixtures("port")
+def test_bare_commands_form_a_cluster(place):
+    coordinator = place.start("coordinator", "--shards", "1", "--replicas", "1", "--run-dir", "run")
+    others = [
+        place.start("broker"),
+        place.start("shard"),
+        place.start("replica", *ENDLESS),
+    ]
+    tree = wait_for_state(place, "training")
+    assert [one["name"] for one in tree["shards"]] == ["shard-0"]
+
+    late = place.start("replica", *ENDLESS)
+    while len(place.json("status")["replicas"]) < 2:
+        assert late.process.poll() is None
+
+    code, out, err = place.run(
+        "replica", *ENDLESS, "--set", "model.layers.0={kind: dense, units: 7}"
+    )
+    assert (code, out) == (1, "")
+    assert re.search(r"zmqps: .*model\.layers\.0", err), err
+
+    code, _, err = coordinator.end(signal.SIGINT)
+    assert code == 0, err
+    for other in [*others, late]:
+        code, _, err = other.end()
+        assert code == 0, err
+    assert place.leavings() == []
+    measured = place.json("evaluate", "run", "--job", "softmax.yaml")
+    assert measured["accuracy"] > 0.5
+
+
+def test_a_port_in_use_is_told_with_its_holder(place, port):
+    with socket.create_server(("127.0.0.1", port)):
+        code, _, err = place.run("coordinator", "--run-dir", "run")
+    assert code == 2
+    assert re.fullmatch(rf"zmqps coordinator: .*port {port} is in use by process \d+ .*\n", err)
+
+
+@pytest.mark.usefixtures("port")
+def test_nobody_there_is_told_after_the_deadline(place):
+    words = ("--set", "cluster.retry_ms=100", "--set", "cluster.start_deadline_ms=1000")
+    code, _, err = place.run("replica", *SOFTMAX, *words)
+    assert code == 1
+    assert re.match(r"zmqps: .*no coordinator answered at tcp://127.0.0.1:\d+ within 1 s", err), err
+    assert place.leavings() == []
+
+
+@pytest.mark.usefixtures("port")
+def test_addresses_come_from_a_cluster_file_too(place):
+    file = place.folder / "cluster.yaml"
+    endpoint = f"ipc://{place.sockets}/c"
+    file.write_text(f"coordinator: {endpoint}\n")
+    del place.variables["ZMQPS_COORDINATOR"]
+    coordinator = place.start("coordinator", "--cluster", file, "--run-dir", "run")
+    tree = place.json("status", "--cluster", file, "--deadline", "20")
+    assert tree["state"] == "waiting"
+    assert coordinator.end(signal.SIGINT)[0] == 0

@@ -1,0 +1,140 @@
+"""`zmqps train`, from the start to the summary, and what comes after."""
+
+import json
+import signal
+
+import numpy as np
+from safetensors.numpy import load_file
+
+SMALL = ("softmax.yaml", "--sync", "--set", "cluster.gone_ms=4000")
+ENDLESS = (*SMALL, "--seconds", "600")
+
+
+def test_a_run_from_start_to_export(place):
+    code, out, err = place.run("train", *SMALL, "--epochs", "5", "--run-dir", "run", "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    run = place.folder / "run"
+    assert summary["run_dir"] == str(run)
+    assert summary["final_accuracy"] > 0.8
+    assert summary["epochs"] >= 5.0
+    assert {one["name"] for one in summary["replicas"]} == {"replica-0", "replica-1"}
+    assert place.leavings() == []
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"job.yaml", "summary.json", "metrics.csv", "curve.png", "logs", "checkpoints"}
+    logs = {path.name for path in (run / "logs").iterdir()}
+    members = ("coordinator", "broker-0", "shard-0", "shard-1", "replica-0", "replica-1")
+    assert logs == {f"{name}.jsonl" for name in members}
+
+    measured = place.json("evaluate", "run")
+    assert measured["images"] == 300
+    assert abs(measured["accuracy"] - summary["final_accuracy"]) < 1e-9
+    written = place.json("export", "run", "model.safetensors")
+    tensors = load_file(place.folder / "model.safetensors")
+    assert {name: list(array.shape) for name, array in tensors.items()} == written["tensors"]
+    assert all(np.isfinite(array).all() for array in tensors.values())
+
+    code, _, err = place.run("train", "--resume", "run")
+    assert code == 2 and "has reached its target: training.epochs is 5" in err
+    code, _, err = place.run("train", "--resume", "run", "--set", "update.rate=0.5")
+    assert code == 2 and "update.rate: 0.5 here, 0.1 there" in err
+
+
+def test_ctrl_c_saves_and_resume_goes_on_with_another_number_of_shards(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run", "--json")
+    train.wait_for(r"training, .* steps")
+    code, out, err = train.end(signal.SIGINT)
+    assert code == 130, err
+    assert "zmqps train --resume" in err and "Traceback" not in err
+    assert place.leavings() == []
+    steps = json.loads(out)["steps"]
+    assert steps > 0
+
+    went_on = place.json(
+        "train", "--resume", "run", "--shards", "3", "--seconds", json.loads(out)["seconds"] + 1
+    )
+    assert went_on["steps"] > steps
+    assert len(went_on["shards"]) == 3
+    assert place.leavings() == []
+
+
+def test_a_second_ctrl_c_kills(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for("training")
+    place.processes("coordinator")[0].suspend()  # it will never end the run
+    train.process.send_signal(signal.SIGINT)
+    train.wait_for("interrupt again to kill")
+    code, _, err = train.end(signal.SIGINT)
+    assert code == 130, err
+    assert place.processes() == []
+
+
+def test_ctrl_c_before_the_cluster_is_there(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for("softmax in ")
+    code, _, err = train.end(signal.SIGINT)
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert place.processes() == []
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for("training")
+    assert len(place.processes()) == 7
+    train.end(signal.SIGKILL)
+    place.wait_until_gone()
+
+
+def test_a_replica_that_dies_is_told_at_once_and_the_others_go_on(place):
+    train = place.start("train", "softmax.yaml", "--seconds", "6", "--run-dir", "run", "--json")
+    train.wait_for(r"training, .* steps")
+    place.processes("replica")[0].kill()
+    line = train.wait_for("SIGKILL")
+    assert line.startswith("zmqps: replica-")
+    code, out, err = train.end()
+    assert code == 0, err
+    assert json.loads(out)["reason"] == "reached 6 seconds"
+    assert place.processes() == []
+
+
+def test_the_last_replica_that_dies_ends_the_run(place):
+    train = place.start("train", *ENDLESS, "--replicas", "1", "--run-dir", "run")
+    train.wait_for(r"training, .* steps")
+    place.processes("replica")[0].kill()
+    code, _, err = train.end()
+    assert code == 1, err
+    assert "replica-0" in err and "SIGKILL" in err
+    assert place.processes() == []
+
+
+def test_a_shard_that_dies_ends_the_run(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for(r"training, .* steps")
+    place.processes("shard")[0].kill()
+    assert train.wait_for("SIGKILL").startswith("zmqps: shard-")
+    code, _, err = train.end()
+    assert code == 1, err
+    assert place.processes() == []
+
+
+def test_a_coordinator_that_dies_ends_the_run(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for("training")
+    place.processes("coordinator")[0].kill()
+    assert train.wait_for("SIGKILL").startswith("zmqps: coordinator ")
+    code, _, err = train.end()
+    assert code == 1, err
+    assert place.processes() == []
+
+
+def test_a_run_is_held_by_one(place):
+    train = place.start("train", *ENDLESS, "--run-dir", "run")
+    train.wait_for(r"training, .* steps")
+    tree = place.json("status", "--run", "run")
+    assert tree["state"] == "training"
+    assert {"broker-0", "shard-0", "replica-1"} <= {one["name"] for one in tree["members"]}
+    train.end(signal.SIGINT)
+    code, _, err = place.run("status", "--run", "run", "--deadline", "0.2")
+    assert code in (1, 2)
+    assert err.count("\n") == 1
