@@ -22,18 +22,12 @@ FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    import platform
-
-    import numpy as np
-    import zmq
-
     from zmqps.protocol.messages import PROTOCOL_VERSION
+    from zmqps.runtime.versions import versions
     from zmqps.version import VERSION
 
-    click.echo(
-        f"zmqps {VERSION} (protocol {PROTOCOL_VERSION}, Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, ZeroMQ {zmq.zmq_version()}, pyzmq {zmq.__version__})"
-    )
+    others = ", ".join(f"{name} {number}" for name, number in versions().items())
+    click.echo(f"zmqps {VERSION} (protocol {PROTOCOL_VERSION}, {others})")
     context.exit()
 
 

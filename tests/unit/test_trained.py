@@ -74,5 +74,5 @@ def test_a_file_that_cannot_be_written(run, name):
 
 def test_a_checkpoint_of_another_model_is_told(run):
     other = load_job("softmax.yaml", {"data.name": "fashion-mnist-mini"})
-    with pytest.raises(RunError, match=r"tensor '.*kernel' is \(\(64, 10\), 'float32'\), and"):
+    with pytest.raises(RunError, match=r"tensor '.*kernel' is \(\(10, 64\), 'float32'\), and"):
         evaluate(run[0], other)
