@@ -72,7 +72,8 @@ class Checkpoints:
         if error is not None:
             return self._fail(error)
         nbytes = sum(nbytes for _, nbytes in task.manifest["files"])
-        self.last, self.last_at, self.problem, self._manifest = task.folder, now, None, None
+        self.last, self.last_at, self.problem = task.folder, now, None
+        self._manifest = self._task = None
         done = events.CheckpointDone(self.number, task.folder, nbytes, now - self._since)
         return [Note(done)]
 

@@ -96,9 +96,9 @@ class CoordinatorCore:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
         effects = self._take(event, now)
+        effects += self._end_if_due(now)
         if self.ending.running:
             effects += self.training.advance(now)
-            effects += self._end_if_due(now)
         effects += self.training.settle(now, release=self.ending.running)
         return [*effects, *self.ending.advance(now)]
 

@@ -94,9 +94,7 @@ def _points(rows: Sequence[MetricsRow], name: str, value: str) -> tuple[list[flo
 
 
 def _smoothed(values: list[float]) -> list[float]:
-    """Return the mean of each value and those before it, over about a twentieth of all."""
-    count = max(1, len(values) // SMOOTHED_ROWS)
-    return [
-        sum(values[max(0, end - count) : end]) / min(count, end)
-        for end in range(1, len(values) + 1)
-    ]
+    """Return the mean around each value, over about a twentieth of all; less at both ends."""
+    half = len(values) // SMOOTHED_ROWS // 2
+    around = [values[max(0, at - half) : at + half + 1] for at in range(len(values))]
+    return [sum(near) / len(near) for near in around]

@@ -34,18 +34,15 @@ def record_work(run_dir: Path) -> Mapping[type, TaskHandler]:
 
 
 class Record:
-    """The files of one run. `metrics.csv` is opened at the first row and stays open."""
+    """The files of one run. None stays open: rows come twice a second, opening takes 50 µs."""
 
     def __init__(self, run_dir: Path):
         self.run_dir = run_dir
-        self._file: TextIO | None = None
 
     def append(self, task: AppendMetrics) -> None:
-        """Add rows to `metrics.csv`, and let them be seen. Raises OSError."""
-        if self._file is None:
-            self._file = _open_metrics(self.run_dir / METRICS)
-        csv.writer(self._file, lineterminator="\n").writerows(map(_cells, task.rows))
-        self._file.flush()
+        """Add rows to `metrics.csv`. Raises OSError."""
+        with _open_metrics(self.run_dir / METRICS) as file:
+            csv.writer(file, lineterminator="\n").writerows(map(_cells, task.rows))
 
     def manifest(self, task: WriteManifest) -> None:
         """Make a checkpoint whole and remove those that are too many.
@@ -59,9 +56,6 @@ class Record:
         """Write `summary.json`, whole or not at all, and draw `curve.png`. Raises OSError."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         _write_whole(self.run_dir / SUMMARY, json.dumps(task.summary, indent=2) + "\n")
-        if self._file is not None:
-            self._file.close()
-            self._file = None
         rows = read_metrics(self.run_dir / METRICS)
         if rows:
             draw_curve(rows, f"{task.summary.get('run', '')}", self.run_dir / CURVE)
