@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from zmqps.actors.base import Arrays, Effect, Note, Send
 from zmqps.actors.link import Link
@@ -122,14 +123,14 @@ class Requests:
         note = self._note(request, refusal.code, now)
         if not self._land(request):  # it is about to be sent again anyway
             return [note]
-        request.resend_at = now + self._retry_s / 4
-        if refusal.code == "not_owner" and self._table:
-            if request.epoch < self._table.epoch:
-                request.resend_at = now
-            elif refusal.epoch > self._table.epoch:
-                request.resend_at = math.inf
-        self._waiting.append(request)
-        return [note, *self.tick(now)]
+        known = self._table.epoch if self._table else 0
+        if refusal.code == "not_owner" and request.epoch < known:
+            self._enqueue([request], now)
+        else:
+            ahead = refusal.code == "not_owner" and refusal.epoch > known
+            request.resend_at = math.inf if ahead else now + self._retry_s / 4
+            self._waiting.append(request)
+        return [note, *self.pump(now)]
 
     def rerouted(self, table: RouteTable, now: float) -> list[Effect]:
         """Take newer routes: what was refused, or not sent yet, is cut anew."""
@@ -154,7 +155,7 @@ class Requests:
 
         Of the queue only the first is looked at: it is the one that has waited longest.
         """
-        for request in (*self._flying.values(), *self._waiting, *list(self._queue)[:1]):
+        for request in (*self._flying.values(), *self._waiting, *islice(self._queue, 1)):
             self._check_deadline(request, now)
         if not self.link.up:
             return []

@@ -156,9 +156,13 @@ class Loop(RuleBasedStateMachine):
     def gradient(self, value=1):
         task = self.script.task
         assert same(task.parameters, self.parameters)
+        core = self.script.core
+        if core.training.sync and not core.accrual.gradients:  # the first of a round
+            assert self.fetched_step == task.step
+            assert not self.script.pushes
         self.computed.append(float(value))
         self.reads.append(dict(self.versions))
-        rate = self.script.core.training.local_rate
+        rate = core.training.local_rate
         for array in self.parameters.values():
             np.subtract(array, rate * value, out=array)
         arrived, self.arrived = self.arrived, None
