@@ -4,6 +4,7 @@ import json
 import signal
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 SMALL = ("softmax.yaml", "--sync", "--set", "cluster.gone_ms=4000")
@@ -86,15 +87,19 @@ def test_nothing_outlives_a_launcher_that_is_killed(place):
     place.wait_until_gone()
 
 
-def test_a_replica_that_dies_is_told_at_once_and_the_others_go_on(place):
-    train = place.start("train", "softmax.yaml", "--seconds", "6", "--run-dir", "run", "--json")
+@pytest.mark.parametrize("setting", ["training.sync=true", "training.staleness_max=2"])
+def test_a_replica_that_dies_is_told_at_once_and_the_others_go_on(place, setting):
+    words = ("--seconds", "8", "--set", setting, "--set", "cluster.gone_ms=4000")
+    train = place.start("train", "softmax.yaml", *words, "--run-dir", "run", "--json")
     train.wait_for(r"training, .* steps")
     place.processes("replica")[0].kill()
     line = train.wait_for("SIGKILL")
     assert line.startswith("zmqps: replica-")
     code, out, err = train.end()
     assert code == 0, err
-    assert json.loads(out)["reason"] == "reached 6 seconds"
+    assert json.loads(out)["reason"] == "reached 8 seconds"
+    one, other = sorted(replica["steps"] for replica in json.loads(out)["replicas"])
+    assert other > 1.5 * one  # of 8 seconds the dead one had few
     assert place.processes() == []
 
 

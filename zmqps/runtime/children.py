@@ -22,6 +22,7 @@ PARENT = "ZMQPS_PARENT"
 PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 4096
 TAIL_LINES = 8
+LOG_LINES = 3  # they are long
 
 
 def die_with_parent() -> None:
@@ -70,8 +71,9 @@ class Child:
         `name` is its name in the cluster, and that of its log; empty if it has none yet.
         """
         told = f"{name or self.role} (process {self.process.pid}) {self.end()}"
-        for path in (self.output, self.output.with_name(f"{name}.jsonl")):
-            if lines := tail(path):
+        log = self.output.with_name(f"{name}.jsonl")
+        for path, count in ((self.output, TAIL_LINES), (log, LOG_LINES)):
+            if lines := tail(path)[-count:]:
                 return "\n  ".join([f"{told}; the end of {path}:", *lines])
         return f"{told}; it wrote nothing"
 
