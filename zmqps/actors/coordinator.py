@@ -86,6 +86,7 @@ class CoordinatorCore:
             deadline_s=cluster.deadline_ms / 1e3,
             manifest=self.training.manifest,
             summary=self._summary,
+            reported=self.training.reported,
         )  # fmt: skip
         self.refused: Counter[str] = Counter()
         self.problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)
@@ -205,7 +206,7 @@ class CoordinatorCore:
                 training.changed |= training.assignment.received(member, assigned)
                 return []
             case ShardReport() as report:
-                training.figures.shards[member.name] = report
+                training.figures.shard(member, report, now)
                 return self._stop_if_nonfinite(member, report, now)
             case Saved() as saved:
                 return training.checkpoints.saved(member, saved)

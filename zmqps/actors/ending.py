@@ -24,13 +24,14 @@ Phase = Literal["running", "stopping", "evaluating", "saving", "writing", "leavi
 class Ending:
     """`manifest` and `summary` are called with the time when they are needed.
 
+    `reported` says whether every shard has told its totals since a time: those of the summary.
     `evaluate` and `save` say whether there is sense in it; `error` is what the user will read.
     """
 
     def __init__(
         self, members: Members, evaluations: Evaluations, checkpoints: Checkpoints, *,
         deadline_s: float, manifest: Callable[[float], dict[str, Any]],
-        summary: Callable[[float], dict[str, Any]],
+        summary: Callable[[float], dict[str, Any]], reported: Callable[[float], bool],
     ):  # fmt: skip
         self.members = members
         self.evaluations = evaluations
@@ -40,8 +41,8 @@ class Ending:
         self.reason = ""
         self.error: str | None = None
         self.evaluate = self.save = True
-        self._manifest, self._summary = manifest, summary
-        self._since = 0.0
+        self._manifest, self._summary, self._reported = manifest, summary, reported
+        self._since = self._stopped_at = 0.0
         self._asked = False  # whether this phase's request went out
         self._written: WriteSummary | None = None
 
@@ -96,6 +97,7 @@ class Ending:
         late = [r.name for r in self.members.replicas if r.released and not r.stopped]
         if late and self.save and now - self._since <= self.deadline_s:
             return []
+        self._stopped_at = now
         return [*self._overdue(late if self.save else [], now), *self._enter("evaluating", now)]
 
     def _evaluating(self, now: float) -> list[Effect]:
@@ -125,13 +127,14 @@ class Ending:
         return self._enter("writing", now)
 
     def _writing(self, now: float) -> list[Effect]:
-        if not self._asked:
-            self._asked = True
+        in_time = now - self._since <= self.deadline_s
+        if self._written is None:
+            if self.save and in_time and not self._reported(self._stopped_at):
+                return []
+            self._since = now
             self._written = WriteSummary(self._summary(now))
             return [Work(self._written)]
-        if now - self._since <= self.deadline_s:
-            return []
-        return [*self._overdue(["the summary"], now), *self._leave(now)]
+        return [] if in_time else [*self._overdue(["the summary"], now), *self._leave(now)]
 
     def _leave(self, now: float) -> list[Effect]:
         leave = Leave(self.error or self.reason, self.error is not None)

@@ -62,6 +62,7 @@ class Figures:
         self.epoch_images = 0  # size of the training set; 0: unknown
         self.trainers: dict[int, Trainer] = {}
         self.shards: dict[str, ShardReport] = {}
+        self.reported_at: dict[str, float] = {}  # by the names of shards
         self.brokers: dict[str, BrokerReport] = {}
         self.loss: float | None = None  # mean, of the last steps that there were
         self._totals = dict.fromkeys(
@@ -109,6 +110,10 @@ class Figures:
         trainer.last = progress
         trainer.images.append((now, progress.images))
         return True
+
+    def shard(self, member: Member, report: ShardReport, now: float) -> None:
+        """Take totals of a shard."""
+        self.shards[member.name], self.reported_at[member.name] = report, now
 
     def left(self, member: Member) -> None:
         """Note that a member left; what it did counts on."""

@@ -160,6 +160,11 @@ class Training:
             return Wait("broker", "a broker", deadline_s)
         return None if self.members.trainers else Wait("replica", "a replica or client", None)
 
+    def reported(self, since: float) -> bool:
+        """Say whether every shard has told its totals since then."""
+        at = self.figures.reported_at
+        return all(at.get(shard.name, 0.0) >= since for shard in self.members.of("shard"))
+
     def manifest(self, now: float) -> dict[str, Any]:
         """Return the manifest of a checkpoint that begins now; see `WriteManifest`."""
         agreement, assignment = self.agreement, self.assignment

@@ -72,6 +72,7 @@ class Player:
     silent: bool = False
     deaf_to: tuple = ()
     totals: Progress = NOTHING
+    report: ShardReport = None
     accuracy: float = 0.5
     gone: bool = False
 
@@ -91,6 +92,8 @@ class Player:
         return [body for body in self.inbox if isinstance(body, kind)]
 
     def say(self, body, cause=0):
+        if isinstance(body, ShardReport):
+            self.report = body
         self.rig.sequence += 1
         message = Message(self.incarnation, self.rig.sequence, body, cause)
         self.rig.event(Received("front", over_the_wire(message), (), self.peer))
@@ -126,6 +129,7 @@ class Player:
                 if not any(spec[3] == "given" for spec in body.layout[1]) or body.restore:
                     self.say(Assigned(1, 400))
             case Save(number):
+                self.say(self.report or REPORT)
                 self.say(Saved(number, ((f"{self.name}-0.safetensors", 10),)))
             case Stop():
                 self.say(Stopped())

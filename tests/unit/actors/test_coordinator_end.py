@@ -16,6 +16,7 @@ from zmqps.protocol.messages import (
     Message,
     Roster,
     Save,
+    Saved,
     Stop,
     Stopped,
 )
@@ -187,6 +188,19 @@ def test_the_summary_adds_everything_up():
     assert [r["images_per_s"] for r in summary["replicas"]] == pytest.approx([6400, 6400])
     assert [s["name"] for s in summary["shards"]] == ["shard-0", "shard-1"]
     assert summary["evaluations"][-1]["accuracy"] == summary["final_accuracy"]
+
+
+def test_the_summary_waits_for_totals_of_shards_from_after_the_last_push():
+    rig = Rig().base()
+    rig.shards[0].deaf_to = (Save,)
+    rig.replica(declare(epochs=1)).train(16)
+    rig.now += 0.1
+    rig.shards[0].say(Saved(1, (("shard-0-0.safetensors", 10),)))
+    assert rig.manifests
+    assert rig.summary is None
+    rig.shards[0].say(replace(REPORT, updates=16))
+    assert rig.summary["shards"][0]["updates"] == 16
+    assert rig.exit is not None
 
 
 def test_a_loss_that_is_not_finite_is_told_as_unknown():
