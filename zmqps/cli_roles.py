@@ -33,8 +33,12 @@ def _place(*, is_coordinator: bool = False, **options: Any) -> "Place":
 @address_options
 @click.option("--job", "job_file", type=JobFile(), help="The job; otherwise the first replica's.")
 @set_option
-@click.option("--shards", type=AT_LEAST_1, help="Shards to wait for.")
-@click.option("--replicas", type=AT_LEAST_1, help="Replicas that share the data.")
+@click.option("--shards", type=AT_LEAST_1, help="Shards to wait for  [default: the job's, or 1]")
+@click.option(
+    "--replicas",
+    type=AT_LEAST_1,
+    help="Replicas that share the data  [default: the job's, or 1]",
+)
 @click.option(
     "--resume",
     type=FOLDER,
@@ -66,8 +70,7 @@ def coordinator(
     job = _job(job_file, resume, overrides)
     if job is None and settings:
         raise click.UsageError("--set needs a job: --job JOB")
-    given = {path.removeprefix("cluster."): n for path, n in overrides.items()}
-    cluster = job.cluster if job else ClusterSettings.model_validate(given)
+    cluster = job.cluster if job else ClusterSettings(shards=shards or 1, replicas=replicas or 1)
     if managed:  # the launcher has made the folder, and holds it
         folder = resume or place.run_dir
         assert folder is not None, "a launcher names the run's folder"

@@ -7,7 +7,7 @@ that the system gives, on the interface that faces the coordinator.
 A cluster file is YAML, the same on every host:
 
     coordinator: 10.0.0.1:7077
-    run_dir: /var/lib/zmqps          # where logs go, unless the coordinator says so
+    run_dir: /var/lib/zmqps          # where each host's logs go; otherwise into the run's folder
     hosts:                           # by host name, for those that need it
       alpha: {bind: "10.0.0.1:7100", advertise: alpha.lan}
 """

@@ -30,7 +30,7 @@ def wait_for_state(place, state):
 
 @pytest.mark.usefixtures("port")
 def test_bare_commands_form_a_cluster(place):
-    coordinator = place.start("coordinator", "--shards", "1", "--replicas", "1", "--run-dir", "run")
+    coordinator = place.start("coordinator", "--run-dir", "run")
     others = [
         place.start("broker"),
         place.start("shard"),
