@@ -86,17 +86,22 @@ class Totals:
 
 
 class ComputeCore:
-    """See the module. `layout` is the model's, `seed` the job's."""
+    """See the module. `layout` is the model's, `seed` the job's.
+
+    The push window is full at `push_window_bytes` or `pushes_in_flight_max`, whichever is first: in
+    bytes alone, thousands of a small model's pushes would queue up, and fetches behind them.
+    """
 
     tick_s = 0.1
 
     def __init__(
         self, training: TrainingSettings, layout: Layout, *, seed: int, push_window_bytes: int,
-        status_every_s: float,
+        status_every_s: float, pushes_in_flight_max: int = 8,
     ):  # fmt: skip
         self.training = training
         self.layout = layout
         self.push_window_bytes = push_window_bytes
+        self.pushes_in_flight_max = pushes_in_flight_max
         self.status_every_s = status_every_s
         self.step = 0
         self.totals = Totals()
@@ -155,6 +160,7 @@ class ComputeCore:
         assert sum(self._pushes.values()) <= max(
             self.push_window_bytes, max(self._pushes.values(), default=0)
         )
+        assert len(self._pushes) <= self.pushes_in_flight_max
         assert self.totals.pushes_started - self.totals.pushes_acked == len(self._pushes)
         assert not self._later or self._computing
         self.accrual.check_invariants()
@@ -296,7 +302,8 @@ class ComputeCore:
         if self.accrual.gradients < due:
             return []
         nbytes, in_flight = self.layout.nbytes, sum(self._pushes.values())
-        if self._pushes and in_flight + nbytes > self.push_window_bytes:
+        full = in_flight + nbytes > self.push_window_bytes
+        if self._pushes and (full or len(self._pushes) >= self.pushes_in_flight_max):
             return self._note_full_window(in_flight)
         self._window_full = False
         self._push += 1

@@ -3,6 +3,9 @@
 A push is (incarnation, number); how it is cut into messages is packaging. It is acknowledged when
 each of its blocks has a receipt. The same core carries first values (`Create`), once, when this
 process is the one that the coordinator chose to give them.
+
+A shard remembers `dedupe_window` push numbers beyond one that it has not had; one that came later
+still would count as known. So a push waits until the oldest under way is as near as that.
 """
 
 from collections import deque
@@ -43,9 +46,11 @@ class PushCore(CarrierCore):
     def __init__(self) -> None:
         super().__init__()
         self._orders: deque[tuple[PushOrder, float]] = deque()
-        self._pushes: dict[int, _Push] = {}
+        self._pushes: dict[int, _Push] = {}  # in the order of their numbers
+        self._dedupe_window = 0
 
     def _window_bytes(self, welcome: Welcome) -> int:
+        self._dedupe_window = int(welcome.cluster["dedupe_window"])
         return int(welcome.cluster["push_window_bytes"])
 
     def _ordered(self, item: object, now: float) -> None:
@@ -57,7 +62,7 @@ class PushCore(CarrierCore):
             return []
         assert self.layout and self.table and self.requests
         effects: list[Effect] = []
-        while self._orders:
+        while self._orders and self._remembered(self._orders[0][0].number):
             order, enqueued_at = self._orders.popleft()
             body = Create(()) if order.create else Push(order.number, order.step, ())
             parts = slicing.parts(self.layout, order.arrays, order.reads)
@@ -72,6 +77,9 @@ class PushCore(CarrierCore):
             if not requests:
                 effects += self._complete(self._pushes[order.number], now)
         return effects
+
+    def _remembered(self, number: int) -> bool:
+        return number - next(iter(self._pushes), number) <= self._dedupe_window
 
     def _answered(
         self, request: Request, message: Message, arrays: list[Array], now: float
@@ -114,7 +122,7 @@ class PushCore(CarrierCore):
             answered_at=now,
         )
         result = PushResult(order.number, push.nbytes, push.nonfinite, push.staleness_max)
-        return [Note(note), Post("owner", result)]
+        return [Note(note), Post("owner", result), *self._started(now)]
 
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:
         assert isinstance(request.body, Push | Create)

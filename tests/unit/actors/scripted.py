@@ -206,10 +206,18 @@ class Trainer(Script):
     While a task is under way, nobody may write the parameters that were lent to it.
     """
 
-    def __init__(self, layout: Layout, *, window: int = 1 << 20, status_s: float = 0.5, **training):
+    def __init__(
+        self, layout: Layout, *, window: int = 1 << 20, most: int = 999, status_s: float = 0.5,
+        **training,
+    ):  # fmt: skip
         settings = TrainingSettings(**{"epochs": 1, **training})
         core = ComputeCore(
-            settings, layout, seed=3, push_window_bytes=window, status_every_s=status_s
+            settings,
+            layout,
+            seed=3,
+            push_window_bytes=window,
+            status_every_s=status_s,
+            pushes_in_flight_max=most,
         )
         super().__init__(core)
         self.layout = layout

@@ -151,6 +151,16 @@ def test_gradients_go_on_accruing_when_the_window_is_full():
     assert same(script.pushes[-1].arrays, filled(LAYOUT, 4.0))
 
 
+def test_the_window_is_bounded_in_number_too():
+    script = trainer(most=2)
+    for _ in range(5):
+        script.gradient()
+    assert [push.gradients for push in script.pushes] == [1, 1]
+    script.acked()
+    script.gradient()
+    assert script.pushes[-1].gradients == 4
+
+
 def test_a_full_window_is_noted_once_and_counted_by_steps():
     script = trainer(window=1)
     for _ in range(4):

@@ -78,6 +78,20 @@ def test_pushes_are_in_flight_together_and_may_be_acknowledged_in_any_order():
     assert items(answer(script, shards, first), "owner", PushResult)[0].number == 1
 
 
+def test_no_push_is_so_far_ahead_that_a_shard_would_forget_the_oldest():
+    script, shards = Script(PushCore()), Shards(LAYOUT)
+    script.connect(LAYOUT, table_of(LAYOUT, 1), dedupe_window=2)
+    sends = [
+        send
+        for n in range(1, 7)
+        for send in of(script.post(PushOrder(n, n, 1, arrays(), {})), Push)
+    ]
+    assert [send.message.body.number for send in sends] == [1, 2, 3]
+    assert not of(answer(script, shards, sends[1:]), Push)  # the oldest is still under way
+    effects = answer(script, shards, sends[:1])
+    assert [send.message.body.number for send in of(effects, Push)] == [4, 5, 6]
+
+
 def test_refused_gradients_are_counted():
     script = connected(1)
     (send,) = of(script.post(PushOrder(1, 0, 1, arrays(), {})), Push)
