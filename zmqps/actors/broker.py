@@ -92,6 +92,7 @@ class BrokerCore:
             case Undeliverable(link, message, peer) if link not in (FRONT, LINK):
                 effects += self._undeliverable(link, message, peer, now)
             case Malformed(link, error, peer):
+                effects += self.membership.malformed(error) if link == LINK else []
                 effects += self._malformed_from(link, error, peer)
             case Posted(Interrupted()):
                 effects += [self.membership.send(Bye("interrupted"), now), Exit()]

@@ -72,6 +72,7 @@ class ControlCore:
                 effects += [*self.membership.tick(now), *self._leave_in_time(now)]
             case Malformed(link, error):
                 self._malformed += 1
+                effects += self.membership.malformed(error)
                 effects.append(Note(events.MalformedReceived(link, error, self._malformed)))
         return self._with_all_told(effects)
 

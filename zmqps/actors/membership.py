@@ -45,13 +45,15 @@ class Self:
 class BeginLog:
     """The process has a name now, and its log a place: the run's folder, if that is on this host.
 
-    `run_dir` is the coordinator's folder of the run, and `host` is where that is.
+    `run_dir` is the coordinator's folder of the run, and `host` is where that is; `bytes_max`
+    bounds the log.
     """
 
     run: str
     run_dir: str
     host: str
     name: str
+    bytes_max: int
 
 
 class Membership:
@@ -88,8 +90,14 @@ class Membership:
                 self.welcome, self.incarnation = welcome, welcome.incarnation
                 self.heartbeat_s = welcome.cluster["heartbeat_ms"] / 1e3
                 self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
-                begin = Work(BeginLog(welcome.run, welcome.run_dir, welcome.host, welcome.name))
-                return [begin, Note(events.Welcomed(welcome.incarnation, welcome.name))]
+                begin = BeginLog(
+                    welcome.run,
+                    welcome.run_dir,
+                    welcome.host,
+                    welcome.name,
+                    self.limit("log_bytes_max"),
+                )
+                return [Work(begin), Note(events.Welcomed(welcome.incarnation, welcome.name))]
             case Refused(code="unknown_member"):
                 return [
                     Exit(
@@ -101,6 +109,15 @@ class Membership:
             case Leave(reason, error):
                 return [self.send(Bye(reason), now), Exit(reason if error else None)]
         return []
+
+    def malformed(self, error: str) -> list[Effect]:
+        """Take bytes that are no message: from a coordinator that never welcomed us, that is all.
+
+        Another version of the protocol shows in this way.
+        """
+        if self.welcome is not None:
+            return []
+        return [Exit(f"{self.self.coordinator} is no coordinator of this release: {error}")]
 
     def tick(self, now: float) -> list[Effect]:
         """Say hello again, or that this process lives; notice that the coordinator is silent.

@@ -112,6 +112,7 @@ class ShardCore:
             case Posted(Interrupted()):
                 effects += [self.membership.send(Bye("interrupted"), now), Exit()]
             case Malformed(link, error):
+                effects += self.membership.malformed(error) if link == LINK else []
                 self.tally.malformed += 1
                 if self.tally.malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
                     note = events.MalformedReceived(link, error, self.tally.malformed)

@@ -8,6 +8,9 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
+FRAME_BYTES_MAX: Final = 64 * MIB
+"""Sockets are bound before a process knows the cluster's limits: with this one."""
+
 Count = Annotated[int, Field(ge=1, le=1 << 31)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 44)]
 Milliseconds = Annotated[int, Field(ge=1, le=1 << 31)]
@@ -51,7 +54,9 @@ class ClusterSettings(Settings):
         4 * MIB, description="Arrays in one message; several messages are in flight."
     )
     frame_bytes_max: Bytes = Field(
-        64 * MIB, description="Largest frame that a socket takes in; a larger one ends its peer."
+        FRAME_BYTES_MAX,
+        le=FRAME_BYTES_MAX,
+        description="Largest frame that a socket takes in; a larger one ends its peer.",
     )
     push_window_bytes: Bytes = Field(
         32 * MIB,

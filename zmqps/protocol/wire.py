@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zmqps.protocol.errors import LocalError, ProtocolError
+from zmqps.protocol.keys import AXES_MAX
 from zmqps.protocol.messages import PROTOCOL_VERSION, Body, Message
 
 SIGNATURE = "zmqps"
@@ -24,7 +25,6 @@ HEADER_BYTES_MAX = 4 << 20
 """A header above this is refused unread; a layout of 40,000 blocks takes about 2 MiB."""
 
 ARRAYS_MAX = 4096
-AXES_MAX = 16
 UINT64_MAX = 2**64 - 1
 
 _DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ("float32", "float64")}

@@ -80,12 +80,15 @@ class Log:
             if self._waiting > BUFFER_BYTES:
                 self._flush()
 
-    def begin(self, folder: Path, name: str) -> None:
+    def begin(self, folder: Path, name: str, bytes_max: int | None = None) -> None:
         """Write to `folder`/`name`.jsonl from now on, and first what was kept until now.
 
+        `bytes_max` is a new bound for all of its files, if given.
         Raises OSError when the file can't be made.
         """
         with self._lock:
+            if bytes_max is not None:
+                self._file_bytes_max = max(1, bytes_max // FILES)
             folder.mkdir(parents=True, exist_ok=True)
             self.path = folder / f"{name}.jsonl"
             self._open()

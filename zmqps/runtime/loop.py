@@ -106,7 +106,7 @@ class Loop:
         self._posts = dict(posts or {})
         self._tasks = dict(tasks or {})
         self._limits = limits or ClusterSettings()
-        self._bytes_max = self._limits.message_bytes_max + HEADER_BYTES_MAX
+        self._bytes_max = self._limits.frame_bytes_max + HEADER_BYTES_MAX
         self._raw = raw
         self._check = check
         self._poller = zmq.Poller()

@@ -27,6 +27,6 @@ def begin_log(
             folder = Path(task.run_dir)
         else:
             folder = RUNS / task.run
-        log.begin(folder / LOGS, task.name)
+        log.begin(folder / LOGS, task.name, task.bytes_max)
 
     return begin

@@ -183,8 +183,8 @@ GARBAGE = [
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_bytes_that_are_no_message_are_an_event_and_the_loop_goes_on(shells, raw):
-    limits = ClusterSettings(message_bytes_max=1 << 20)
-    router = shells.bind("tcp://127.0.0.1:0", limits=limits)
+    limits = ClusterSettings(message_bytes_max=1 << 20, frame_bytes_max=1 << 20)
+    router = shells.bind("tcp://127.0.0.1:0")
     kinds = (Received, Passing)
     answer = lambda event: [Exit()] if isinstance(event, kinds) and event.message.sequence else []  # noqa: E731
     loop = shells.make(answer, routers={"front": router}, limits=limits, raw=raw)
