@@ -145,6 +145,8 @@ class CoordinatorCore:
         member = self.members.heard(peer, now)
         if isinstance(message.body, Hello):
             return self._hello(member, message, message.body, peer, now)
+        if member is None and isinstance(message.body, Bye):
+            return []  # a second goodbye
         if member is None:
             reason = "this coordinator does not know you, or has taken you for gone"
             return self._refuse(Refused("unknown_member", reason), message, peer)

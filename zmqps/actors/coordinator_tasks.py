@@ -22,11 +22,11 @@ class MetricsRow:
     epochs: float | None = None
     images_per_s: float | None = None
     loss: float | None = None
-    pushes_acked: int = 0
-    fetches: int = 0
+    pushes_acked: int | None = None
+    fetches: int | None = None
     staleness_mean: float | None = None
     staleness_max: int | None = None
-    replicas: int = 0
+    replicas: int | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
 

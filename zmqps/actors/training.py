@@ -234,7 +234,7 @@ class Training:
             epochs=row.epochs or 0.0,
             images_per_s=figures.images_per_s,
             loss=math.nan if row.loss is None else row.loss,
-            pushes_acked=row.pushes_acked,
+            pushes_acked=figures.pushes_acked,
             staleness_mean=row.staleness_mean or 0.0,
         )
         return [Note(made), Work(AppendMetrics((row,)))]

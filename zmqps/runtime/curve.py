@@ -11,6 +11,9 @@ LOSS, TEST, STALENESS = "#4477aa", "#cc6633", "#448855"  # told apart by the col
 SMOOTHED_ROWS = 20
 """The loss of each row is drawn faintly, its mean over about a twentieth of all rows clearly."""
 
+SHOWN_SHARE = 0.95
+"""Share of the losses that are in the picture at least."""
+
 SIZE_INCHES = (11.0, 8.0)
 DOTS_PER_INCH = 110
 
@@ -46,14 +49,17 @@ def draw_curve(rows: Sequence[MetricsRow], title: str, path: Path) -> None:
 
 
 def _loss(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
-    at, values = _points(rows, name, "loss")
+    at, training = _points(rows, name, "loss")
     if at:
-        axes.plot(at, values, color=LOSS, alpha=0.3, linewidth=1)
-        axes.plot(at, _smoothed(values), color=LOSS, linewidth=1.8, label="training")
-    at, values = _points(rows, name, "test_loss")
+        axes.plot(at, training, color=LOSS, alpha=0.3, linewidth=1)
+        axes.plot(at, _smoothed(training), color=LOSS, linewidth=1.8, label="training")
+    at, test = _points(rows, name, "test_loss")
     if at:
-        axes.plot(at, values, color=TEST, marker="o", markersize=4, label="test")
-    axes.set_ylim(bottom=0)
+        axes.plot(at, test, color=TEST, marker="o", markersize=4, label="test")
+    # The first steps' losses may be many times the later ones': they may leave the picture.
+    shown = sorted(training)[: max(1, math.ceil(len(training) * SHOWN_SHARE))]
+    top = 1.1 * max([*shown, *test], default=0.0)
+    axes.set_ylim(bottom=0, top=top if top > 0 else None)
     if axes.has_data():
         axes.legend(frameon=False)
 

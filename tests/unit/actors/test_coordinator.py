@@ -76,6 +76,12 @@ def test_an_unknown_peer_is_refused():
     assert [body.code for body in rig.lost] == ["unknown_member"]
 
 
+def test_a_second_goodbye_is_no_mistake():
+    rig = Rig()
+    broker = rig.join("broker").leave().leave()
+    assert broker.got(Refused) == []
+
+
 def test_malformed_bytes_are_counted():
     rig = Rig()
     for _ in range(5):
