@@ -42,10 +42,9 @@ def page(tree: Mapping[str, Any], title: str) -> RenderableType:
     """Return the status of a cluster: the run, its members, its routes."""
     members = table("member", "state", "host", "process", "listens on")
     for one in items(tree, "members"):
-        endpoints = one.get("endpoints")
         members.add_row(
             *(str(one.get(name, NOTHING)) for name in ("name", "state", "host", "pid")),
-            ", ".join(map(str, endpoints)) if isinstance(endpoints, list) else NOTHING,
+            _address(one.get("endpoints")),
         )
     routes = tree.get("routes")
     parts = [panel(tree, title, ENDLESS), Text(), members]
@@ -53,6 +52,12 @@ def page(tree: Mapping[str, Any], title: str) -> RenderableType:
         told = ", ".join(f"{k} {_brief(v)}" for k, v in routes.items())
         parts += [Text(), Text(f"routes: {told}")]
     return Group(*parts)
+
+
+def _address(endpoints: object) -> str:
+    """Return the TCP endpoints, or, without any, what there is; ipc names are long."""
+    told = [str(one) for one in endpoints] if isinstance(endpoints, list) else []
+    return ", ".join([one for one in told if one.startswith("tcp://")] or told) or NOTHING
 
 
 def _brief(value: object) -> str:

@@ -12,7 +12,15 @@ TREE = {
     "run": "1-conv",
     "state": "training",
     "seconds": 74.2,
-    "members": [{"name": "shard-0", "state": "alive", "host": "a", "pid": 3, "endpoints": ["x"]}],
+    "members": [
+        {
+            "name": "shard-0",
+            "state": "alive",
+            "host": "a",
+            "pid": 3,
+            "endpoints": ["x", "tcp://b:1"],
+        }
+    ],
     "routes": {"epoch": 2, "ranges": [[0, 1], [1, 2]]},
     "progress": {
         "steps": 1234,
@@ -215,5 +223,5 @@ def test_the_report_of_a_run(tmp_path):
 def test_the_status_page_lists_members_and_routes():
     text = drawn(page(TREE, "tcp://a:1"), width=100)
     rows = [line.split() for line in text.splitlines()]
-    assert ["shard-0", "alive", "a", "3", "x"] in rows
+    assert ["shard-0", "alive", "a", "3", "tcp://b:1"] in rows
     assert "routes: epoch 2, ranges (2)" in text
