@@ -38,6 +38,9 @@ from zmqps.runtime.run_folder import LOGS, begin_log
 from zmqps.runtime.shard_work import SHARD_WORK
 from zmqps.runtime.transport import Context, Router, bind_router, new_context
 
+TELLS_PER_EPOCH = 50
+"""Reports of progress in an epoch, at least: a run ends that close to its target."""
+
 
 def broker(place: Place) -> int:
     """Run a broker."""
@@ -65,7 +68,9 @@ def replica(place: Place, job: JobSettings) -> int:
         layout,
         seed=job.seed,
         push_window_bytes=job.cluster.push_window_bytes,
+        pushes_in_flight_max=job.cluster.pushes_in_flight_max,
         status_every_s=job.cluster.status_every_ms / 1e3,
+        tell_images=len(dataset.x_train) // TELLS_PER_EPOCH,
     )
     compute = Compute(network, dataset, job.training, job.seed)
     loop = Loop(

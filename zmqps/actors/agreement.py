@@ -65,10 +65,13 @@ class Agreement:
         return bool(self.rule.get("sync"))
 
     def differences(self, other: "Agreement") -> list[str]:
-        """Say how `other`, a newcomer's model, differs from this, the running one; [] if not."""
+        """Say how `other`, a newcomer's model, differs from this, the running one; [] if not.
+
+        Terms that one of them does not state, as a client of the user's own, are no difference.
+        """
         lines = self.layout.difference(other.layout)
-        for path in sorted(self.terms.keys() | other.terms.keys()):
-            ours, theirs = self.terms.get(path, MISSING), other.terms.get(path, MISSING)
+        for path in sorted(self.terms.keys() & other.terms.keys()):
+            ours, theirs = self.terms[path], other.terms[path]
             if ours != theirs:
                 lines.append(
                     f"{path}: {_text(ours)} in the running model, {_text(theirs)} in yours"

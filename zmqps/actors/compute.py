@@ -85,6 +85,10 @@ class Totals:
     full_window_steps: int = 0
 
 
+TELL_S = 0.02
+"""Least time between two reports of progress, however fast a replica is."""
+
+
 class ComputeCore:
     """See the module. `layout` is the model's, `seed` the job's.
 
@@ -96,13 +100,14 @@ class ComputeCore:
 
     def __init__(
         self, training: TrainingSettings, layout: Layout, *, seed: int, push_window_bytes: int,
-        status_every_s: float, pushes_in_flight_max: int = 8,
+        status_every_s: float, pushes_in_flight_max: int = 8, tell_images: int = 1 << 31,
     ):  # fmt: skip
         self.training = training
         self.layout = layout
         self.push_window_bytes = push_window_bytes
         self.pushes_in_flight_max = pushes_in_flight_max
         self.status_every_s = status_every_s
+        self.tell_images = tell_images
         self.step = 0
         self.totals = Totals()
         self.parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
@@ -127,6 +132,7 @@ class ComputeCore:
         self._waiting_since = 0.0
         self._waited_s = 0.0  # before the gradient that is being computed
         self._told_at = 0.0
+        self._told_images = 0
         if not training.wait_for_first_fetch:
             for block in layout.blocks:
                 self._rows(block)[...] = initial_values(block, seed)
@@ -151,7 +157,7 @@ class ComputeCore:
             case Tick():
                 pass
         effects += self._advance(now)
-        if self._release is not None and now - self._told_at >= self.status_every_s:
+        if self._release is not None and self._is_to_tell(now):
             effects.append(self._tell(now))
         return effects
 
@@ -328,8 +334,13 @@ class ComputeCore:
             )
         ]
 
+    def _is_to_tell(self, now: float) -> bool:
+        """Progress is told every `status_every_s`, or sooner after many images."""
+        elapsed, images = now - self._told_at, self.totals.images - self._told_images
+        return elapsed >= self.status_every_s or (images >= self.tell_images and elapsed >= TELL_S)
+
     def _tell(self, now: float) -> Post:
-        self._told_at = now
+        self._told_at, self._told_images = now, self.totals.images
         totals = self.totals
         progress = Progress(
             step=self.step,

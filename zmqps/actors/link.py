@@ -6,13 +6,17 @@ fresh routing id, since an id that is used twice is ignored silently. Part of th
 link: the replica's fetch and push, and the broker towards each shard.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from zmqps.actors.base import Arrays, Close, Effect, Note, Open, Send
 from zmqps.protocol import events
-from zmqps.protocol.messages import Attach, Attached, Body, Heartbeat, Message
+from zmqps.protocol.messages import Attach, Attached, Body, Heartbeat, Message, Refused
+
+AGAIN = 10
+"""How many times a refused `Attach` is repeated in the time that one without answer is given."""
 
 Purpose = Literal["fetch", "push", "broker"]
 
@@ -58,6 +62,8 @@ class Link:
         self._since = 0.0
         self._sent_at = 0.0
         self._heard_at = 0.0
+        self._attach = 0  # sequence number of the last `Attach`
+        self._again_at = math.inf  # when a peer that refused it is asked again
 
     @property
     def up(self) -> bool:
@@ -91,8 +97,13 @@ class Link:
         return Send(self.name, message, arrays)
 
     def received(self, message: Message, now: float) -> list[Effect]:
-        """Take a message of the link; any counts as a sign of life, `Attached` brings it up."""
+        """Take a message of the link; any counts as a sign of life, `Attached` brings it up.
+
+        A peer that refuses to be attached to is there: it is asked again, at the same endpoint.
+        """
         self._heard_at = now
+        if isinstance(message.body, Refused) and message.cause == self._attach and not self.up:
+            self._again_at = now + self.patience.attach_s / AGAIN
         if not isinstance(message.body, Attached) or self.up or not self.endpoints:
             return []
         self.credit_bytes = message.body.credit_bytes
@@ -102,6 +113,8 @@ class Link:
         """Try the next endpoint, say that this end lives, or open a silent link anew."""
         if not self.endpoints:
             return []
+        if not self.up and now >= self._again_at:
+            return self._open(now)
         if not self.up and now - self._since > self.patience.attach_s:
             return self._fail_over(now, now - self._since)
         if self.up and now - self._heard_at > self.patience.silent_s:
@@ -122,7 +135,9 @@ class Link:
         self._since = now
         identity = f"{self.incarnation}.{self.purpose}.{self._opened}".encode()
         opening = Open(self.name, self.endpoint, identity)
-        return [opening, self.send(Attach(self.purpose, self.window_bytes), now)]
+        attach = self.send(Attach(self.purpose, self.window_bytes), now)
+        self._attach, self._again_at = attach.message.sequence, math.inf
+        return [opening, attach]
 
 
 def reachable(endpoints: Sequence[str], host: str, own_host: str) -> tuple[str, ...]:

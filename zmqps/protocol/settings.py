@@ -72,6 +72,12 @@ class ClusterSettings(Settings):
         GIB, description="All messages that a shard holds; it grants credit within this sum."
     )
 
+    pushes_in_flight_max: Count = Field(
+        8,
+        description="Pushes of one replica in flight, however small: more would only make them "
+        "stale.",
+    )
+
     heartbeat_ms: Milliseconds = Field(
         500, description="Longest silence before an actor says that it is there."
     )

@@ -74,7 +74,7 @@ def decode_header(frames: Sequence[Buffer]) -> tuple[Message, list[Any]]:
         raise ProtocolError(f"header is not msgpack: {type(error).__name__}") from None
     if not isinstance(header, list) or len(header) < 2 or header[0] != SIGNATURE:
         raise ProtocolError("no zmqps message")
-    if header[1] != PROTOCOL_VERSION:
+    if type(header[1]) is not int or header[1] != PROTOCOL_VERSION:
         raise VersionError(header[1])
     if len(header) != 10:
         raise ProtocolError(f"header of {len(header)} items, 10 expected")

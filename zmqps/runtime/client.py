@@ -5,6 +5,7 @@ loop of the user's own, by the methods below, or the compute core of a replica (
 which takes `mailbox` and `posts` and is wired to the same threads.
 """
 
+import json
 import os
 import secrets
 import select
@@ -192,7 +193,7 @@ class Client:
         )
         assert self.welcome is not None
         layout = Layout(specs, int(self.welcome.cluster["block_bytes_max"]))
-        terms = {f"update.{name}": str(value) for name, value in rule.items()}
+        terms = {f"update.{name}": json.dumps(value) for name, value in rule.items()}
         on_shards = {
             "update": rule, "schedule": plan, "seed": seed, "on_nonfinite": "refuse", "sync": False,
         }  # fmt: skip

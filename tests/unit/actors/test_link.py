@@ -2,7 +2,7 @@ from tests.unit.actors.scripted import notes, of
 from zmqps.actors.base import Close, Open
 from zmqps.actors.link import Link, Patience, reachable
 from zmqps.protocol import events
-from zmqps.protocol.messages import Attach, Attached, Heartbeat, Message
+from zmqps.protocol.messages import Attach, Attached, Heartbeat, Message, Refused
 
 ENDPOINTS = ("ipc:///b", "tcp://b:1")
 
@@ -117,3 +117,24 @@ def test_ipc_is_preferred_but_only_on_one_host():
     endpoints = ("tcp://b:1", "ipc:///b", "tcp://b:2")
     assert reachable(endpoints, "here", "here") == ("ipc:///b", "tcp://b:1", "tcp://b:2")
     assert reachable(endpoints, "there", "here") == ("tcp://b:1", "tcp://b:2")
+
+
+def test_a_peer_that_refuses_to_attach_now_is_asked_again_soon_at_the_same_endpoint():
+    made = link()
+    _, attach = made.connect(ENDPOINTS, 50, 0.0)
+    refused = Refused("not_ready", "wait")
+    made.received(Message(50, 1, refused, cause=attach.message.sequence), 0.1)
+    assert made.tick(0.2) == []
+    opened, again = made.tick(0.31)
+    assert opened.endpoint == "ipc:///b"
+    assert isinstance(again.message.body, Attach)
+    made.received(Message(50, 2, Attached(64)), 0.4)
+    assert made.up
+    assert made.tick(0.5) == []
+
+
+def test_another_refusal_does_not_open_the_link_anew():
+    made = link()
+    made.connect(ENDPOINTS, 50, 0.0)
+    made.received(Message(50, 1, Refused("not_ready", "wait"), cause=1), 0.1)
+    assert made.tick(1.0) == []

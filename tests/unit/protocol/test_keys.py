@@ -148,7 +148,7 @@ def test_slices_that_do_not_exist_are_refused(name, start, stop):
         (tensor(shape=(3, -1)), r"'w': shape \(3, -1\)"),
         (tensor(shape=(3, 1.5)), "shape"),
         (tensor(shape=(True,)), "shape"),
-        (tensor(shape=(1,) * 33), "up to 32 sizes"),
+        (tensor(shape=(1,) * 33), "up to 16 sizes"),
         (tensor(dtype="float16"), "dtype 'float16', must be one of float32, float64"),
         (tensor(initial=Initial("he", 1)), "initial 'he', must be one of normal, uniform"),
         (tensor(initial=Initial("normal", float("nan"))), "scale nan"),
