@@ -103,7 +103,7 @@ def _overrides(
     if shards is not None:
         overrides["cluster.shards"] = shards
     if sync:
-        overrides["training.sync"] = True
+        overrides |= {"training.sync": True, "training.staleness_max": None}  # it is 0 by itself
     return overrides
 
 

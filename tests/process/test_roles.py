@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-SOFTMAX = ("--model", "softmax.yaml", "--set", "training.sync=true")
+SOFTMAX = ("--model", "softmax.yaml", "--set", "training.staleness_max=0")
 ENDLESS = (*SOFTMAX, "--set", "training.epochs=null", "--set", "training.seconds=600")
 
 
@@ -19,12 +19,14 @@ def port(place):
     return number
 
 
-def wait_for_state(place, state):
+def wait_for_state(place, state, commands):
     """Ask until the run is in a state; `status` waits for the coordinator's start by itself."""
     for _ in range(50):
         tree = place.json("status", "--deadline", "20")
         if tree["state"] == state:
             return tree
+        for command in commands:
+            assert command.process.poll() is None, command.end()
     raise AssertionError(f"{tree['state']}, not {state}; waits for {tree['waiting_for']}")
 
 
@@ -36,7 +38,7 @@ def test_bare_commands_form_a_cluster(place):
         place.start("shard"),
         place.start("replica", *ENDLESS),
     ]
-    tree = wait_for_state(place, "training")
+    tree = wait_for_state(place, "training", [coordinator, *others])
     assert {"broker-0", "shard-0", "replica-0"} <= {one["name"] for one in tree["members"]}
 
     late = place.start("replica", *ENDLESS)

@@ -87,9 +87,9 @@ def test_nothing_outlives_a_launcher_that_is_killed(place):
     place.wait_until_gone()
 
 
-@pytest.mark.parametrize("setting", ["training.sync=true", "training.staleness_max=2"])
-def test_a_replica_that_dies_is_told_at_once_and_the_others_go_on(place, setting):
-    words = ("--seconds", "8", "--set", setting, "--set", "cluster.gone_ms=4000")
+@pytest.mark.parametrize("mode", [["--sync"], ["--set", "training.staleness_max=2"]])
+def test_a_replica_that_dies_is_told_at_once_and_the_others_go_on(place, mode):
+    words = ("--seconds", "8", *mode, "--set", "cluster.gone_ms=4000")
     train = place.start("train", "softmax.yaml", *words, "--run-dir", "run", "--json")
     train.wait_for(r"training, .* steps")
     place.processes("replica")[0].kill()

@@ -182,6 +182,7 @@ def test_options_override_the_job(capsys, trained):
         "cluster.replicas": 4,
         "cluster.shards": "2",
         "training.sync": True,
+        "training.staleness_max": None,
         "update.rate": "0.5",
     }
 
