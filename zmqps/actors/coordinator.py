@@ -220,7 +220,7 @@ class CoordinatorCore:
         effects: list[Effect] = []
         if member is None:
             refused = self.members.no_entry(peer, hello, self.cluster.shards)
-            if refused is None and not self.ending.running and hello.role != "observer":
+            if refused is None and not self.ending.admits(hello.role):
                 refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
             if refused is not None:
                 return self._refuse(refused, message, peer)

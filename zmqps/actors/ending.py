@@ -13,7 +13,7 @@ from zmqps.actors.coordinator_tasks import WriteSummary
 from zmqps.actors.evaluations import Evaluations
 from zmqps.actors.members import Members
 from zmqps.protocol import events
-from zmqps.protocol.messages import Leave, Stop
+from zmqps.protocol.messages import Leave, Role, Stop
 
 LEAVE_S = 2.0
 """How long the coordinator waits for goodbyes."""
@@ -50,6 +50,15 @@ class Ending:
     def running(self) -> bool:
         """Whether the run goes on."""
         return self.phase == "running"
+
+    def admits(self, role: Role) -> bool:
+        """Say whether one that comes now may join.
+
+        A broker may still when the run is ending: without one, replicas could not push what they
+        have left, nor fetch what they are to evaluate.
+        """
+        needed = role == "broker" and self.phase in ("stopping", "evaluating")
+        return self.running or needed or role == "observer"
 
     def begin(
         self, reason: str, now: float, *, error: str | None = None, evaluate: bool, save: bool

@@ -1,0 +1,119 @@
+"""The virtual disk: what was saved, and how a disk fails.
+
+It holds what `runtime.checkpoint` and `runtime.record` write, as objects: the files of shards, the
+manifests that make them whole, the rows of metrics and the summary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from zmqps.actors.base import Array
+from zmqps.actors.coordinator_tasks import (
+    AppendMetrics,
+    MetricsRow,
+    WriteManifest,
+    WriteSummary,
+)
+from zmqps.actors.tasks import BlockCopy, MakeFirstValues, Restore, SaveChunk
+from zmqps.models.initial import initial_values
+from zmqps.simulator.process import Task
+from zmqps.simulator.settings import CostSettings
+
+Trouble = Literal["full", "tears"]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of blocks; one that is torn has fewer bytes than it was said to have."""
+
+    blocks: tuple[BlockCopy, ...]
+    nbytes: int
+    torn: bool
+
+
+class Disk:
+    """One disk for the whole cluster. `trouble` befalls the next write of a process of that role.
+
+    A full disk fails a write and leaves nothing. One that tears says that all is well, and loses
+    the end of the file.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, File] = {}
+        self.manifests: dict[str, dict[str, Any]] = {}
+        self.rows: list[MetricsRow] = []
+        self.summary: dict[str, Any] | None = None
+        self.trouble: dict[str, Trouble] = {}
+
+    def save_chunk(self, task: SaveChunk) -> int:
+        """Write a file of blocks; return its bytes."""
+        trouble = self._trouble("shard")
+        blocks = tuple(map(_copied, task.blocks))
+        nbytes = sum(b.parameters.nbytes + sum(a.nbytes for a in b.state.values()) for b in blocks)
+        self.files[f"{task.folder}/{task.name}"] = File(blocks, nbytes, trouble == "tears")
+        return nbytes
+
+    def restore(self, task: Restore) -> list[BlockCopy]:
+        """Find blocks in files. Raises OSError or ValueError when one is missing or torn."""
+        found: dict[int, BlockCopy] = {}
+        for name in task.files:
+            if name not in self.files:
+                raise FileNotFoundError(name)
+            if self.files[name].torn:
+                raise ValueError(f"{name}: no whole safetensors file, expected blocks")
+            found |= {copy.block.key: copy for copy in self.files[name].blocks}
+        return [_copied(found[block.key]) for block in task.blocks]
+
+    def manifest(self, task: WriteManifest) -> None:
+        """Make a checkpoint whole. Raises ValueError when a file has not the size that was told."""
+        self._trouble("coordinator")
+        for name, nbytes in task.manifest["files"]:
+            file = self.files[f"{task.folder}/{name}"]
+            if file.torn or file.nbytes != nbytes:
+                raise ValueError(f"{name}: fewer bytes than {nbytes}")
+        self.manifests[task.folder] = task.manifest
+
+    def append(self, task: AppendMetrics) -> None:
+        """Add rows to the metrics."""
+        self._trouble("coordinator")
+        self.rows += task.rows
+
+    def write_summary(self, task: WriteSummary) -> None:
+        """Write the summary."""
+        self._trouble("coordinator")
+        self.summary = task.summary
+
+    def _trouble(self, role: str) -> Trouble | None:
+        trouble = self.trouble.pop(role, None)
+        if trouble == "full":
+            raise OSError(28, "No space left on device")
+        return trouble
+
+
+def disk_tasks(disk: Disk, costs: CostSettings) -> Mapping[type, Task]:
+    """Return how shards and the coordinator do their slow work on a virtual disk."""
+    return {
+        MakeFirstValues: Task(make_first_values, lambda _: costs.disk_ms / 1e3),
+        SaveChunk: Task(disk.save_chunk, lambda task: save_seconds(task, costs)),
+        Restore: Task(disk.restore, lambda _: costs.disk_ms / 1e3),
+        AppendMetrics: Task(disk.append, lambda _: costs.disk_ms / 1e3),
+        WriteManifest: Task(disk.manifest, lambda _: costs.disk_ms / 1e3),
+        WriteSummary: Task(disk.write_summary, lambda _: costs.disk_ms / 1e3),
+    }
+
+
+def save_seconds(task: SaveChunk, costs: CostSettings) -> float:
+    """Return what a save takes."""
+    nbytes = sum(copy.parameters.nbytes * (1 + len(copy.state)) for copy in task.blocks)
+    return costs.disk_ms / 1e3 + nbytes / (costs.disk_mbyte_per_s * 1e6)
+
+
+def make_first_values(task: MakeFirstValues) -> list[Array]:
+    """Make the first values of blocks, in their order."""
+    return [initial_values(block, task.seed) for block in task.blocks]
+
+
+def _copied(copy: BlockCopy) -> BlockCopy:
+    state = {name: array.copy() for name, array in copy.state.items()}
+    return BlockCopy(copy.block, copy.parameters.copy(), state, copy.updates, dict(copy.seen))
