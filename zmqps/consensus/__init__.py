@@ -1,0 +1,1 @@
+"""Consensus optimisation: settings, checks, forecasts and the plain recursion."""
