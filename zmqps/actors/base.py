@@ -1,13 +1,9 @@
 """What a core is told (events) and what it answers (effects).
 
-A core is a class with `handle(event, now) -> list[Effect]`, a `tick_s` that says how often it wants
-a `Tick`, and `check_invariants()`, which tests and the simulator call after each event. `now` is
-a monotonic time in seconds, handed in. A core holds no socket, thread, clock, file or logger; the
-shells (`runtime`, the simulator) carry out its effects in order.
-
-A `peer` is the routing ids ahead of a message. On a ROUTER the first is the peer's connection, and
-they are its return address; on a DEALER, whose peer is known, they name somebody behind this end:
-a broker sends a client's id ahead of its request, and gets it back ahead of the answer.
+A core is a class with `handle(event, now) -> list[Effect]`, a `tick_s` that says after each event
+how soon it wants a `Tick`, and `check_invariants()`, which tests and the simulator call after each
+event. `now` is a monotonic time in seconds, handed in. A core holds no socket, thread, clock, file
+or logger; the shells (`runtime`, the simulator) carry out its effects in order.
 
 **Arrays have one owner.** An array put into an effect is never written again by its giver, and an
 array that came with an event is never written by the core that got it.

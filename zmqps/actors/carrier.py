@@ -30,12 +30,13 @@ from zmqps.protocol.messages import Attached, Heartbeat, Message, Refused, Welco
 from zmqps.protocol.routes import RouteTable
 
 LINK = "broker"
+TICK_S = 0.1
 
 
 class CarrierCore(ABC):
     """The shared part; subclasses say how orders become requests and answers become results."""
 
-    tick_s = 0.1
+    tick_s = TICK_S
     purpose: Purpose
     link_number: int
 
@@ -58,7 +59,7 @@ class CarrierCore(ABC):
                 case Posted(item):
                     return [*self._posted(item, now), *self._started(now)]
                 case Tick():
-                    return self._tick(now)
+                    return [*self._tick(now), *self._started(now)]
                 case Malformed(link, error):
                     self._malformed += 1
                     return [Note(events.MalformedReceived(link, error, self._malformed))]

@@ -28,6 +28,7 @@ from zmqps.actors.orders import (
     Released,
     StopOrder,
 )
+from zmqps.actors.pace import Pace
 from zmqps.actors.settings import TrainingSettings
 from zmqps.models.initial import initial_values
 from zmqps.protocol import events
@@ -113,6 +114,7 @@ class ComputeCore:
         self.parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
         self.versions: dict[int, Version] = {}
         self.accrual = Accrual(layout)
+        self._pace = Pace()
         self._fetched_step: int | None = None  # the step whose fetch the parameters come from
         self._fetch = 0  # number of the last fetch started
         self._fetching: int | None = None  # the step for which one is under way
@@ -206,6 +208,7 @@ class ComputeCore:
             self._rows(self.layout.by_key[key])[...] = array
             self.versions[key] = version
         self.totals.fetches += 1
+        self._pace.fetched(result.seconds)
         self._fetched_step, self._fetching = result.step, None
         if result.number == self._evaluation_fetch:
             self._evaluation_ready = True
@@ -217,6 +220,7 @@ class ComputeCore:
         totals.loss_sum += result.loss
         totals.correct += result.correct
         totals.compute_s += result.batch_s + result.gradient_s
+        self._pace.computed(result.batch_s + result.gradient_s)
         if self.training.local_rate:
             rate = self.training.local_rate * self.training.schedule.factor(task.step)
             for name, gradient in task.out.items():
@@ -246,10 +250,12 @@ class ComputeCore:
             effects.append(self._tell(now))
         if self._may_fetch():
             if self._evaluations and self._evaluation_fetch is None:
-                effects.append(self._start_fetch())
+                effects.append(self._start_fetch(0.0))
                 self._evaluation_fetch = self._fetch
             elif self._fetch_is_due():
-                effects.append(self._start_fetch())
+                effects.append(
+                    self._start_fetch(0.0 if self._must_wait() else self._pace.start(now))
+                )
         if self._evaluation_ready:
             effects.append(self._evaluate())
         elif self._release is not None and not self._stopping and not self._must_wait():
@@ -298,10 +304,11 @@ class ComputeCore:
             self.step - fetched_step > training.staleness_max
         )
 
-    def _start_fetch(self) -> Post:
+    def _start_fetch(self, not_before: float) -> Post:
         self._fetch += 1
         self._fetching = self._asked_step = self.step
-        return Post("fetch", FetchOrder(self._fetch, self.step, self.training.local_rate > 0))
+        everything = self.training.local_rate > 0
+        return Post("fetch", FetchOrder(self._fetch, self.step, everything, not_before))
 
     def _push_if_due(self) -> list[Effect]:
         due = self.training.n_push if not self._stopping else 1

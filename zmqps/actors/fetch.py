@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from zmqps.actors import slicing
 from zmqps.actors.base import Array, Effect, Note, Post
-from zmqps.actors.carrier import CarrierCore
+from zmqps.actors.carrier import TICK_S, CarrierCore
 from zmqps.actors.orders import FetchOrder, FetchResult
 from zmqps.actors.requests import Request
 from zmqps.protocol import events
@@ -62,7 +62,7 @@ class FetchCore(CarrierCore):
             return []
         assert self.layout and self.table and self.requests
         effects: list[Effect] = []
-        while self._orders and self._fetch is None:
+        while self._orders and self._fetch is None and self._orders[0][0].not_before <= now:
             order, enqueued_at = self._orders.popleft()
             wants = slicing.wants(self.layout, {} if order.everything else self.known)
             requests = slicing.cut_fetch(
@@ -74,6 +74,8 @@ class FetchCore(CarrierCore):
                 effects += self.requests.submit(request, now)
             if not requests:  # a model without elements
                 effects += self._complete(self._fetch, now)
+        waits = self._orders and self._fetch is None
+        self.tick_s = min(TICK_S, self._orders[0][0].not_before - now) if waits else TICK_S
         return effects
 
     def _answered(
@@ -123,7 +125,8 @@ class FetchCore(CarrierCore):
             sent_at=fetch.sent_at,
             answered_at=now,
         )
-        result = FetchResult(fetch.order.number, fetch.order.step, fetch.blocks, fetch.nbytes)
+        order, seconds = fetch.order, now - (fetch.sent_at or now)
+        result = FetchResult(order.number, order.step, fetch.blocks, fetch.nbytes, seconds)
         return [Note(note), Post("owner", result), *self._started(now)]
 
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:

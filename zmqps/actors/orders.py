@@ -58,21 +58,27 @@ class DeclareResult:
 
 @dataclass(frozen=True, slots=True)
 class FetchOrder:
-    """Owner → fetch: bring all blocks; with `everything`, also those that have not changed."""
+    """Owner → fetch: bring all blocks; with `everything`, also those that have not changed.
+
+    `not_before` is a monotonic time: parameters that would come long before they can be used would
+    only be staler.
+    """
 
     number: int
     step: int
     everything: bool = False
+    not_before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Fetch → owner: the blocks that changed, by key, with their versions."""
+    """Fetch → owner: the blocks that changed, by key, with their versions; `seconds` it took."""
 
     number: int
     step: int
     blocks: Mapping[int, tuple[Version, Array]]
     nbytes: int
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

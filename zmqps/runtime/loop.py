@@ -172,8 +172,9 @@ class Loop:
             if self._crash is not None:
                 raise self._crash
             if (now := clock()) >= tick_at:
-                tick_at = now + self.core.tick_s
+                tick_at = math.inf
                 self._handle(Tick())
+            tick_at = min(tick_at, now + self.core.tick_s)
 
     def _handle(self, event: Event) -> None:
         """Give an event to the core and carry out its effects; then what these brought about."""

@@ -137,8 +137,9 @@ class Actor:
             if waiting and self._blocked_until <= clock.now:
                 self._receive(link, waiting.popleft())
         if clock.now >= self._tick_at and self._blocked_until <= clock.now:
-            self._tick_at = clock.now + self.core.tick_s
+            self._tick_at = float("inf")
             self._handle(Tick())
+        self._tick_at = min(self._tick_at, clock.now + self.core.tick_s)
         self.wake()
 
     def _receive(self, link: str, frames: list[bytes]) -> None:
