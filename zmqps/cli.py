@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from zmqps.cli_consensus import consensus
 from zmqps.cli_jobs import completion, jobs, schema
 from zmqps.cli_roles import broker, coordinator, replica, shard
 from zmqps.cli_runs import evaluate, export
@@ -59,7 +60,7 @@ def cli() -> None:
     """Train networks by asynchronous SGD over sharded parameters (Downpour SGD)."""
 
 
-for _command in (train, evaluate, export, status, jobs, schema, completion):
+for _command in (train, evaluate, export, status, consensus, jobs, schema, completion):
     cli.add_command(_command)
 for _command in (coordinator, broker, shard, replica):
     cli.add_command(_command)
@@ -100,6 +101,8 @@ def _complain(message: str, context: click.Context | None, words: Sequence[str] 
 
 def _mistakes() -> tuple[type[Exception], ...]:
     """Return what only a user's mistake raises."""
+    from zmqps.consensus.comparison import TableError
+    from zmqps.consensus.errors import ConsensusError
     from zmqps.data.error import DataError
     from zmqps.job_text import JobError
     from zmqps.models.errors import ModelError
@@ -108,7 +111,10 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.runtime.checkpoint import CheckpointError
     from zmqps.runtime.transport import AddressError
 
-    return (DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError)
+    return (
+        *(DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError),
+        *(ConsensusError, TableError),
+    )
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -32,6 +32,7 @@ EXACT_ROUNDS: Final = 100_000  # products up to here are multiplied out, beyond 
 BOUND_ROUNDS_MAX: Final = 2_000_000
 CELLS_MAX: Final = 4_000_000  # of Hessians
 AT_REST: Final = 1e-8
+SETTLED: Final = 10.0  # rounds times spectral gap, from which on the forecast is worth something
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,11 @@ def forecast(problem: Problem) -> Forecast:
     errors = measure(problem, model.estimates(end.max_iter), end.max_iter)
     needed = None if end.tol is None else model.rounds_for(end.tol)
     constant = problem.settings.step_size.type == "constant"
+    basis = "exact in the limit" if _equal_curvatures(problem) else "near the optimum"
+    if end.max_iter * (1 - (problem.mixing.contraction() or 0.0)) < SETTLED:
+        basis += ", but so few rounds are too early for it"
     return Forecast(
-        basis="exact in the limit" if _equal_curvatures(problem) else "near the optimum",
+        basis=basis,
         rounds=end.max_iter,
         consensus_error=errors.consensus_error,
         mean_error=errors.mean_error,
