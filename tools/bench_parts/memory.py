@@ -59,7 +59,7 @@ def shard_memory_ratio() -> dict[str, Any]:
                     client.start_push(gradients, copy=False)
                     client.fetch(copy=False)
                 client.finish_pushes()
-        window = 32 << 20
+            window = int(client.connect().cluster["push_window_bytes"])
         in_flight = client.bytes_in_flight_max
     peak, settled = max(samples), statistics.median(samples[-5:])
     held = 2 * BYTES

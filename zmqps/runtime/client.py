@@ -94,10 +94,11 @@ class Client:
             start_deadline_ms=int(start_deadline_s * 1e3),
         )
         self.posts = {name: Mailbox() for name in ("control", "fetch", "push")}
+        self._push_core = PushCore()
         cores: dict[str, Core] = {
             "control": ControlCore(Membership(who)),
             "fetch": FetchCore(),
-            "push": PushCore(),
+            "push": self._push_core,
         }
         tasks: dict[type, TaskHandler] = {BeginLog: Inline(begin_log(self.log, host, run_dir))}
         boxes = {**self.posts, "owner": self.mailbox}
@@ -131,6 +132,12 @@ class Client:
         for thread in self._threads:
             thread.start()
         return self
+
+    @property
+    def bytes_in_flight_max(self) -> int:
+        """Most bytes of pushes that were sent and not answered at one time."""
+        requests = self._push_core.requests
+        return requests.bytes_in_flight_max if requests else 0
 
     def connect(self) -> Welcome:
         """Wait until the coordinator has admitted this process. Raises ClusterError if not."""

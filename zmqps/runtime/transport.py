@@ -17,6 +17,7 @@ from zmqps.protocol.errors import LocalError, ProtocolError
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import ARRAYS_MAX, HEADER_BYTES_MAX, SIGNATURE
 from zmqps.runtime import ports
+from zmqps.runtime.memory import keep_memory
 
 ENVELOPE_MAX = 2
 FRAMES_MAX = ENVELOPE_MAX + 1 + ARRAYS_MAX
@@ -39,6 +40,7 @@ Context = zmq.Context[Socket]
 
 def new_context() -> Context:
     """Return a context: one a process."""
+    keep_memory()
     return zmq.Context()
 
 
