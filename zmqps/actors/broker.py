@@ -230,6 +230,8 @@ class BrokerCore:
             reason = f"incarnation {client.incarnation} attached this link"
             return self._refuse(message, "bad_request", reason, peer)
         nbytes = self._expected(body) if isinstance(body, Fetch) else _array_bytes(frames)
+        what = (body.number if isinstance(body, Push) else 0, parts[0].key)
+        client.sent_again(what, now - self._seconds("retry_ms") / 2)
         if not client.has_room_for(nbytes):
             reason = f"{client.in_flight_bytes} bytes in flight, {client.credit_bytes} granted"
             return self._refuse(message, "credit", reason, peer)
@@ -238,9 +240,7 @@ class BrokerCore:
         if link is None or not link.up:
             return self._refuse(message, "unreachable", f"shard-{shard} is not linked", peer)
         kind = type(body).__name__
-        client.begin(
-            Pending(message.incarnation, message.sequence, kind, shard, nbytes, received_at=now)
-        )
+        client.begin(Pending(message.incarnation, message.sequence, kind, shard, nbytes, now, what))
         self._forwarded += 1
         self._nbytes += _array_bytes(frames)
         return [Forward(link.name, frames, peer)]

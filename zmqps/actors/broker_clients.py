@@ -16,7 +16,10 @@ Peer = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """One request that a shard has not answered; `nbytes` are its arrays', or its answer's."""
+    """One request that a shard has not answered; `nbytes` are its arrays', or its answer's.
+
+    `what` is the same when a client sends it again: the number of a push, and the first key.
+    """
 
     sender: int
     sequence: int
@@ -24,6 +27,7 @@ class Pending:
     shard: int
     nbytes: int
     received_at: float
+    what: tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -44,6 +48,16 @@ class Client:
             return True
         fits = self.in_flight_bytes + nbytes <= self.credit_bytes
         return fits and len(self.pending) < REQUESTS_MAX
+
+    def sent_again(self, what: tuple[int, int], before: float) -> None:
+        """Forget a request from before that time: its client sends it again, since it was lost.
+
+        Else it would take credit until its deadline, which is that of the client too. A younger one
+        stays, or a client could have any number of bytes on their way.
+        """
+        for request in list(self.pending.values()):
+            if request.what == what and request.received_at <= before:
+                self.end(request.sequence)
 
     def begin(self, request: Pending) -> None:
         """Count a request as on its way."""

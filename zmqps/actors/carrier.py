@@ -27,6 +27,7 @@ from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Attached, Heartbeat, Message, Refused, Welcome
+from zmqps.protocol.parts import BrokerAt
 from zmqps.protocol.routes import RouteTable
 
 LINK = "broker"
@@ -43,8 +44,10 @@ class CarrierCore(ABC):
     def __init__(self) -> None:
         self.layout: Layout | None = None
         self.table: RouteTable | None = None
-        self.message_bytes_max = 0
+        self.message_bytes_max = self.window_bytes = 0
+        self.models_in_flight_max = 1  # a model's bytes that may be on their way at once
         self.requests: Requests | None = None
+        self._brokers: tuple[BrokerAt, ...] = ()
         self._host = ""
         self._malformed = 0
 
@@ -98,38 +101,45 @@ class CarrierCore(ABC):
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:
         """Cut a request by the owners of its keys."""
 
-    @abstractmethod
-    def _window_bytes(self, welcome: Welcome) -> int:
-        """Return the credit to ask the broker for."""
-
     def _posted(self, item: object, now: float) -> list[Effect]:
         match item:
             case Connected(welcome, host):
                 self._connected(welcome, host)
             case LayoutSet(layout):
                 self.layout = layout
+                return self._connect(now)
             case Routed(table, routes):
                 assert self.requests is not None, "Connected comes before Routed"
-                self.table = table
-                effects = self.requests.rerouted(table, now)
-                if routes.brokers:
-                    near = [b for b in routes.brokers if b.host == self._host] or routes.brokers
-                    broker = near[self.requests.link.incarnation % len(near)]
-                    endpoints = reachable(broker.endpoints, broker.host, self._host)
-                    effects += self.requests.link.connect(endpoints, broker.incarnation, now)
-                return effects
+                self.table, self._brokers = table, routes.brokers
+                return [*self.requests.rerouted(table, now), *self._connect(now)]
             case _:
                 self._ordered(item, now)
         return []
 
+    def _connect(self, now: float) -> list[Effect]:
+        """Connect to the broker of this host, if any, for no more credit than the model can use.
+
+        Brokers and shards grant within budgets: what one asks for in vain, others lack.
+        """
+        if not (self.requests and self.layout and self._brokers):
+            return []
+        link, brokers = self.requests.link, self._brokers
+        near = [b for b in brokers if b.host == self._host] or brokers
+        broker = near[link.incarnation % len(near)]
+        needed = max(1, self.models_in_flight_max * self.layout.nbytes)
+        link.window_bytes = min(self.window_bytes, needed)
+        endpoints = reachable(broker.endpoints, broker.host, self._host)
+        return link.connect(endpoints, broker.incarnation, now)
+
     def _connected(self, welcome: Welcome, host: str) -> None:
         limit = welcome.cluster
+        self.window_bytes = limit[f"{self.purpose}_window_bytes"]
         link = Link(
             LINK,
             self.purpose,
             number=self.link_number,
             incarnation=welcome.incarnation,
-            window_bytes=self._window_bytes(welcome),
+            window_bytes=self.window_bytes,
             patience=Patience(
                 attach_s=limit["retry_ms"] / 1e3,
                 heartbeat_s=limit["heartbeat_ms"] / 1e3,

@@ -16,7 +16,7 @@ from zmqps.actors.orders import FetchOrder, FetchResult
 from zmqps.actors.requests import Request
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
-from zmqps.protocol.messages import Fetch, Fetched, Message, Welcome
+from zmqps.protocol.messages import Fetch, Fetched, Message
 from zmqps.protocol.parts import NEVER, Part, Version, Want
 from zmqps.protocol.routes import RouteTable
 
@@ -49,9 +49,6 @@ class FetchCore(CarrierCore):
         self.known: dict[int, Version] = {}
         self._orders: deque[tuple[FetchOrder, float]] = deque()
         self._fetch: _Fetch | None = None
-
-    def _window_bytes(self, welcome: Welcome) -> int:
-        return int(welcome.cluster["fetch_window_bytes"])
 
     def _ordered(self, item: object, now: float) -> None:
         assert isinstance(item, FetchOrder), item

@@ -56,6 +56,7 @@ class Link:
         self.target = 0
         self.epoch = 0
         self.credit_bytes = 0
+        self.refusal = ""  # why the peer does not take this link
         self._sequence = number << 56
         self._opened = 0
         self._at = 0  # index of the endpoint in use
@@ -104,9 +105,10 @@ class Link:
         self._heard_at = now
         if isinstance(message.body, Refused) and message.cause == self._attach and not self.up:
             self._again_at = now + self.patience.attach_s / AGAIN
+            self.refusal = f"{message.body.code}: {message.body.reason}"
         if not isinstance(message.body, Attached) or self.up or not self.endpoints:
             return []
-        self.credit_bytes = message.body.credit_bytes
+        self.credit_bytes, self.refusal = message.body.credit_bytes, ""
         return [Note(events.LinkOpened(self.name, self.endpoint, self.credit_bytes))]
 
     def tick(self, now: float) -> list[Effect]:

@@ -49,9 +49,10 @@ class PushCore(CarrierCore):
         self._pushes: dict[int, _Push] = {}  # in the order of their numbers
         self._dedupe_window = 0
 
-    def _window_bytes(self, welcome: Welcome) -> int:
+    def _connected(self, welcome: Welcome, host: str) -> None:
+        super()._connected(welcome, host)
         self._dedupe_window = int(welcome.cluster["dedupe_window"])
-        return int(welcome.cluster["push_window_bytes"])
+        self.models_in_flight_max = int(welcome.cluster["pushes_in_flight_max"])
 
     def _ordered(self, item: object, now: float) -> None:
         assert isinstance(item, PushOrder), item

@@ -254,7 +254,9 @@ class Requests:
         if now - since <= self._deadline_s:
             return
         reason = "it did not come"
-        if not self.link.up:
+        if not self.link.up and self.link.refusal:
+            reason = f"the broker at {self.link.endpoint} refuses ({self.link.refusal})"
+        elif not self.link.up:
             reason = f"no broker answers at {self.link.endpoint}"
         elif request.refusal:
             reason = f"last refused with {request.refusal}"

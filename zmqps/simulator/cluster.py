@@ -60,6 +60,7 @@ class Plan:
     declaration: DeclareOrder
     seed: int
     computing: Callable[[], Computing]
+    tell_images: int
     run: str = "simulated"
     run_dir: str = "/run"
     tasks: Tasks = field(default_factory=dict)
@@ -180,6 +181,8 @@ class Cluster:
             plan.declaration.layout,
             seed=plan.seed,
             push_window_bytes=plan.cluster.push_window_bytes,
+            pushes_in_flight_max=plan.cluster.pushes_in_flight_max,
+            tell_images=plan.tell_images,
             status_every_s=plan.cluster.status_every_ms / 1e3,
         )
         process.add("compute", compute, tasks)

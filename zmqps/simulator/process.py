@@ -6,6 +6,7 @@ other work is done in one more thread, in the order of asking. What an actor doe
 `settings.CostSettings`.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class Actor:
         self._blocked_until = 0.0  # by work in its own thread: the turn ends there
         self._other_thread_until = 0.0
         self._turn = 0  # number of the turn that is due; those asked for before do nothing
-        self._turn_at = float("inf")
+        self._turn_at = math.inf
         self._pending: deque[Event] = deque()
 
     # --- What comes in ----------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class Actor:
 
     def rouse(self) -> None:
         """Have a turn now: the process was frozen, and turns that were due are forgotten."""
-        self._turn_at = float("inf")
+        self._turn_at = math.inf
         self.wake()
 
     def _has_input(self) -> bool:
@@ -127,7 +128,7 @@ class Actor:
     def _have_turn(self, number: int) -> None:
         if number != self._turn or self.done or not self.process.running:
             return
-        self._turn_at = float("inf")
+        self._turn_at = math.inf
         clock = self.process.clock
         for _ in range(len(self.mailbox)):
             if self._blocked_until <= clock.now:
@@ -137,7 +138,7 @@ class Actor:
             if waiting and self._blocked_until <= clock.now:
                 self._receive(link, waiting.popleft())
         if clock.now >= self._tick_at and self._blocked_until <= clock.now:
-            self._tick_at = float("inf")
+            self._tick_at = math.inf
             self._handle(Tick())
         self._tick_at = min(self._tick_at, clock.now + self.core.tick_s)
         self.wake()

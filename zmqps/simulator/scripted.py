@@ -51,4 +51,4 @@ def scripted_plan(
     declaration = DeclareOrder(
         "scripted", layout, {}, rule, training.model_dump(mode="json"), IMAGES
     )
-    return Plan(cluster, training, declaration, 1, Scripted, managed=managed)
+    return Plan(cluster, training, declaration, 1, Scripted, IMAGES // 50, managed=managed)

@@ -374,3 +374,12 @@ def test_it_leaves_when_told_and_when_interrupted(serving: Rig):
     effects = serving.give(Posted(Interrupted()))
     assert effects[-1] == Exit()
     assert effects[-2].message.body == Bye("interrupted")
+
+
+def test_a_request_sent_again_frees_the_credit_of_the_one_that_was_lost(serving: Rig):
+    all_of_it = [bytes(32 * MIB)]
+    assert of(serving.asks(A, push(0), 1, all_of_it), Forward)
+    assert refusal(serving.asks(A, push(0), 2, all_of_it)).code == "credit"
+    serving.tick(LIMITS.retry_ms / 2e3)
+    assert of(serving.asks(A, push(0), 3, all_of_it), Forward)
+    assert refusal(serving.asks(A, push(0), 4, all_of_it)).code == "credit"

@@ -6,17 +6,20 @@ from tests.unit.actors.scripted import (
     Script,
     Shards,
     exit_of,
+    filled,
     items,
     layout_of,
     notes,
     of,
+    routed,
     table_of,
+    welcome,
 )
-from zmqps.actors.orders import PushOrder, PushResult
+from zmqps.actors.orders import Connected, LayoutSet, PushOrder, PushResult
 from zmqps.actors.push import PushCore
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Create, Created, Push, Pushed
+from zmqps.protocol.messages import Attach, Create, Created, Push, Pushed, Refused
 from zmqps.protocol.parts import Receipt, Version
 from zmqps.protocol.tensors import TensorSpec
 
@@ -155,3 +158,21 @@ def test_a_receipt_that_does_not_fit_ends_the_process(create, body, given):
     (send,) = of(script.post(PushOrder(1, 0, 1, arrays(), {}, create)), kind)
     effects = script.receive(body, send.message.sequence, given)
     assert exit_of(effects).error.startswith("push: shard-0 answered wrongly: ")
+
+
+def test_no_more_credit_is_asked_for_than_pushes_of_this_model_can_use():
+    script = Script(PushCore())
+    script.post(Connected(welcome(pushes_in_flight_max=3), "here"))
+    assert not of(script.post(routed(table_of(LAYOUT))), Attach), "the layout is not known yet"
+    (attach,) = of(script.post(LayoutSet(LAYOUT)), Attach)
+    assert attach.message.body.window_bytes == 3 * LAYOUT.nbytes
+
+
+def test_a_push_that_fails_says_why_the_broker_refuses_the_link():
+    script = Script(PushCore())
+    script.post(Connected(welcome(), "here"))
+    script.post(LayoutSet(LAYOUT))
+    (attach,) = of(script.post(routed(table_of(LAYOUT))), Attach)
+    script.post(PushOrder(1, 0, 1, filled(LAYOUT, 1.0), {}))
+    script.receive(Refused("full", "raise the budgets"), cause=attach.message.sequence)
+    assert "full: raise the budgets" in str(exit_of(script.wait(31)).error)
