@@ -6,11 +6,13 @@ to a running cluster.
 
 from typing import TYPE_CHECKING, Any
 
-from zmqps.version import VERSION as __version__
+from zmqps import version
 
 if TYPE_CHECKING:
     from zmqps.runtime.client import Client, ClusterError
     from zmqps.training import train
+
+__version__ = version.VERSION
 
 __all__ = ["Client", "ClusterError", "__version__", "train"]
 
