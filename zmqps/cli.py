@@ -14,6 +14,7 @@ from zmqps.cli_consensus import consensus
 from zmqps.cli_jobs import completion, jobs, schema
 from zmqps.cli_roles import broker, coordinator, replica, shard
 from zmqps.cli_runs import evaluate, export
+from zmqps.cli_simulate import simulate
 from zmqps.cli_status import status
 from zmqps.cli_train import train
 
@@ -60,7 +61,8 @@ def cli() -> None:
     """Train networks by asynchronous SGD over sharded parameters (Downpour SGD)."""
 
 
-for _command in (train, evaluate, export, status, consensus, jobs, schema, completion):
+COMMANDS = (train, evaluate, export, status, simulate, consensus, jobs, schema, completion)
+for _command in COMMANDS:
     cli.add_command(_command)
 for _command in (coordinator, broker, shard, replica):
     cli.add_command(_command)

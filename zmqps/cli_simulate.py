@@ -54,10 +54,10 @@ def simulate(
     check: bool,
     as_json: bool,
 ) -> int:
-    """Run JOB on a virtual cluster: real cores and gradients, virtual time and network.
+    """Run JOB in virtual time, on a virtual network.
 
-    What work takes is told by the network file, so a laptop shows what hundreds of replicas on
-    slow links would do. It leaves an ordinary run folder.
+    The cores and the gradients are real. What work takes is told by the network file, so a laptop
+    shows what hundreds of replicas on slow links would do. It leaves an ordinary run folder.
     """
     from zmqps import simulation, training
     from zmqps.job import load_job

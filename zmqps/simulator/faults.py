@@ -15,7 +15,8 @@ from zmqps.simulator.network import Disturbance
 from zmqps.simulator.process import Process
 from zmqps.simulator.settings import Duration, Ends, LinkSettings, Pattern, Share
 
-Time = Duration | tuple[Duration, Duration]
+Times = Annotated[tuple[Duration, ...], Field(min_length=2, max_length=2)]
+Time = Duration | Times
 
 
 class Fault(Settings):
@@ -122,7 +123,7 @@ class Script:
                 at += self._draw(fault.every_s)
 
     def _draw(self, time: Time) -> float:
-        first, last = time if isinstance(time, tuple) else (time, time)
+        first, last = (time[0], time[1]) if isinstance(time, tuple) else (time, time)
         return first + (last - first) * self.cluster.random.random()
 
     def _happen(self, number: int, fault: AnyFault) -> None:

@@ -13,7 +13,7 @@ from zmqps.protocol.settings import Count, Settings
 Share = Annotated[float, Field(ge=0, le=1)]
 Duration = Annotated[float, Field(ge=0, le=1e9)]
 Pattern = Annotated[str, Field(min_length=1, max_length=100)]
-Ends = tuple[Pattern, Pattern]
+Ends = Annotated[tuple[Pattern, ...], Field(min_length=2, max_length=2)]
 
 
 class LinkSettings(Settings):
