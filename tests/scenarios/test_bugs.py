@@ -1,0 +1,155 @@
+"""The simulator finds bugs: each of these deliberate ones shows within a few seeds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from zmqps.actors import shard as shard_module
+from zmqps.actors.accrual import Accrual
+from zmqps.actors.base import Post
+from zmqps.actors.blocks import Blocks
+from zmqps.actors.members import Members
+from zmqps.actors.orders import PushResult
+from zmqps.actors.push import PushCore
+from zmqps.actors.pushes import AtOnce
+from zmqps.actors.requests import Requests
+from zmqps.actors.roster import LiveReplicas
+from zmqps.protocol.dedupe import Dedupe
+from zmqps.protocol.messages import Fetched
+from zmqps.protocol.parts import Part, Receipt, Version
+from zmqps.simulation import read_scenario
+from zmqps.simulator.scenario import play
+
+HERE = Path(__file__).parent
+SEEDS = 6
+
+
+def no_memory_of_pushes(patch):
+    patch.setattr(Dedupe, "__contains__", lambda _self, _number: False)
+
+
+def acknowledged_but_not_applied(patch):
+    def apply(self, _push, part, _gradient):
+        return Receipt(part.key, "applied", self.blocks.version(self.blocks.by_key[part.key]), 0)
+
+    patch.setattr(AtOnce, "_apply", apply)
+
+
+def acknowledged_when_sent(patch):
+    started = PushCore._started
+
+    def early(self, now):
+        orders = [order for order, _ in self._orders] if self.ready else []
+        results = [Post("owner", PushResult(order.number, 0, 0, 0)) for order in orders]
+        return [*started(self, now), *results]
+
+    patch.setattr(PushCore, "_started", early)
+
+
+def an_update_without_a_new_version(patch):
+    update = Blocks.update
+
+    def silent(self, stored, *rest):
+        update(self, stored, *rest)
+        stored.updates -= stored.updates == 7
+
+    patch.setattr(Blocks, "update", silent)
+
+
+def parameters_lent_while_they_are_written(patch):
+    def rows(_self, stored, start, stop):
+        array = stored.parameters
+        return array[start:stop] if array.ndim else array
+
+    patch.setattr(Blocks, "rows", rows)
+
+
+def gradients_written_while_they_are_sent(patch):
+    fresh = Accrual._fresh
+    kept = {}
+
+    def same(self):
+        return kept.setdefault(id(self), fresh(self))
+
+    patch.setattr(Accrual, "_fresh", same)
+
+
+def a_fetch_that_names_a_later_version(patch):
+    fetch = shard_module.fetch
+
+    def later(blocks, body, epoch):
+        fetched, arrays = fetch(blocks, body, epoch)
+        if not isinstance(fetched, Fetched):
+            return fetched, arrays
+        parts = tuple(
+            Part(p.key, p.start, p.stop, Version(p.version.term, p.version.updates + 1))
+            for p in fetched.parts
+        )
+        return replace(fetched, parts=parts), arrays
+
+    patch.setattr(shard_module, "fetch", later)
+
+
+def nothing_is_sent_again(patch):
+    send = Requests._send
+
+    def once(self, request, now):
+        effect = send(self, request, now)
+        request.resend_at = float("inf")
+        return effect
+
+    patch.setattr(Requests, "_send", once)
+
+
+def no_bound_on_what_is_in_flight(patch):
+    def pump(self, now):
+        effects = []
+        while self._queue and self.link.up:
+            effects.append(self._send(self._queue.popleft(), now))
+        return effects
+
+    patch.setattr(Requests, "pump", pump)
+
+
+def whoever_lives_is_forgotten_with_those_who_left(patch):
+    replace_roster = LiveReplicas.replace
+
+    def all_of_them(self, roster):
+        before = tuple(self.live)
+        replace_roster(self, roster)
+        return before
+
+    patch.setattr(LiveReplicas, "replace", all_of_them)
+
+
+def nobody_is_ever_gone(patch):
+    patch.setattr(Members, "silent", lambda _self, _now: ([], []))
+
+
+BUGS = [
+    (no_memory_of_pushes, "lossy"),
+    (acknowledged_but_not_applied, "quiet"),
+    (acknowledged_when_sent, "quiet"),
+    (an_update_without_a_new_version, "quiet"),
+    (parameters_lent_while_they_are_written, "small_messages"),
+    (gradients_written_while_they_are_sent, "small_messages"),
+    (a_fetch_that_names_a_later_version, "quiet"),
+    (nothing_is_sent_again, "lossy"),
+    (no_bound_on_what_is_in_flight, "small_messages"),
+    (whoever_lives_is_forgotten_with_those_who_left, "lossy_and_crowded"),
+    (nobody_is_ever_gone, "synchronous"),
+]
+
+
+@pytest.mark.parametrize(("bug", "name"), BUGS, ids=[bug.__name__ for bug, _ in BUGS])
+def test_a_bug_is_found(monkeypatch, bug, name):
+    bug(monkeypatch)
+    scenario = read_scenario(HERE / f"{name}.yaml")
+    for seed in range(SEEDS):
+        try:
+            if play(scenario, seed).problems:
+                return
+        except AssertionError:
+            return
+    pytest.fail(f"not found within {SEEDS} seeds of {name}")
