@@ -94,6 +94,8 @@ def _usage(error: click.UsageError) -> str:
 
 def _complain(message: str, context: click.Context | None, words: Sequence[str] = ()) -> int:
     """Tell the user's mistakes, a line each."""
+    while context and context.parent and context.parent.parent:  # of a command within a group
+        context = context.parent
     command = context.info_name if context and context.parent else next(iter(words), None)
     name = f"zmqps {command}" if command in cli.commands else "zmqps"
     for line in message.splitlines():

@@ -58,9 +58,10 @@ def problem_options(function: Function) -> Function:
     ),
 )
 def consensus() -> None:
-    """Minimise a sum of functions between agents, by the distributed subgradient method.
+    """Minimise a sum of functions between agents.
 
-    zmqps consensus FILE runs the problem in FILE (JSON or YAML).
+    By the distributed subgradient method: nobody sees another's data. zmqps consensus FILE runs
+    the problem in FILE (JSON or YAML).
     """
 
 

@@ -38,9 +38,10 @@ class Diagnosis:
 def first_bad(x: Array, bound: float) -> int | None:
     """Return the first agent whose estimate is not finite or longer than `bound`; None if none."""
     flat = x.ravel()
-    if flat @ flat <= bound * bound:  # one pass over all says that each is well
-        return None
-    lengths = np.linalg.norm(x, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if flat @ flat <= bound * bound:  # one pass over all says that each is well
+            return None
+        lengths = np.linalg.norm(x, axis=1)
     bad = np.flatnonzero(~(lengths <= bound))
     return int(bad[0]) if bad.size else None
 

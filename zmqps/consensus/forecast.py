@@ -6,7 +6,9 @@ at x* and their means H̄, Ḡ = 0,
 - the mean's distance is multiplied by Π_{k<K} (1 - α_k λ) along each eigenvector (λ) of H̄, whatever
   the graph;
 - agent i settles at α_{K-1} w_i from the mean, w = -(I - A + 11ᵀ/m)⁻¹ (G - Ḡ), whatever α_0;
-- unequal curvatures shift the mean by α_{K-1} β, β = -H̄⁻¹ mean_i(H_i w_i).
+- unequal curvatures shift the mean along each eigenvector by α_{K-1} β / (1 - ρ/λ), where
+  β = -H̄⁻¹ mean_i(H_i w_i), and ρ = 1/α_K - 1/α_{K-1} is how fast the steps fall. What they did to
+  the mean before agents had settled is not known in closed form: the first rounds are computed.
 
 For other functions there are only the bounds of the theory, and the forecast says so.
 """
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from zmqps.consensus.limits import stable_step
 from zmqps.consensus.measures import measure
 from zmqps.consensus.problem import Problem
+from zmqps.consensus.recursion import Recursion
 from zmqps.optim.mixing import Array, Matrix, mix
 from zmqps.optim.objectives import Quadratic
 from zmqps.optim.sequence import Fixed
@@ -32,6 +35,8 @@ EXACT_ROUNDS: Final = 100_000  # products up to here are multiplied out, beyond 
 BOUND_ROUNDS_MAX: Final = 2_000_000
 CELLS_MAX: Final = 4_000_000  # of Hessians
 AT_REST: Final = 1e-8
+FIRST_ROUNDS: Final = 500  # that are computed where curvatures are unequal
+RESONANCE: Final = 1e-6  # keeps 1 - ρ/λ from zero
 SETTLED: Final = 10.0  # rounds times spectral gap, from which on the forecast is worth something
 
 
@@ -83,7 +88,10 @@ class Contraction:
 
     def _logs(self, ks: npt.NDArray[np.floating[Any]]) -> Array:
         with np.errstate(divide="ignore"):
-            found: Array = np.log(np.abs(1 - self._curvature * self._decay.values(ks)))
+            step = self._curvature * self._decay.values(ks)
+            found: Array = np.where(
+                step < 0.5, np.log1p(-np.minimum(step, 0.5)), np.log(np.abs(1 - step))
+            )
         return found
 
 
@@ -102,10 +110,15 @@ class Smooth:
         self._gradients = gradients + self._hessians @ self._shift
         self._values, self._vectors = np.linalg.eigh(mean_hessian)
         self._inverse = np.linalg.inv(mean_hessian)
-        start = problem.start.mean(axis=0) - optimum - self._shift
-        self._start = self._vectors.T @ start
         distinct, self._which = np.unique(self._values, return_inverse=True)
         self._contractions = [Contraction(self._mean_decay, float(value)) for value in distinct]
+        self._known = 0 if np.ptp(self._hessians, axis=0).max() == 0 else FIRST_ROUNDS
+        recursion = Recursion(problem)
+        for _ in range(self._known):
+            recursion.step()
+        start = self._vectors.T @ (recursion.x.mean(axis=0) - optimum - self._shift)
+        self._left = start - self._lag(self._known)
+        self._left_logs = self._logs(self._known)
 
     @cached_property
     def _mean_decay(self) -> Decay:
@@ -134,12 +147,29 @@ class Smooth:
         """Return what the agents' estimates will be, about; at 0 rounds what they are."""
         if rounds < 1:
             return self._problem.start
-        logs = np.array([one(rounds) for one in self._contractions])
-        decayed = np.exp(logs[self._which]) * self._start
-        w, beta = self._settled
-        alpha = float(self._mean_decay.values(np.array([rounds - 1.0]))[0])
-        centre = self._optimum + self._shift + self._vectors @ decayed + alpha * beta
-        found: Array = centre + alpha * w
+        with np.errstate(invalid="ignore"):  # -inf from -inf: nothing is left
+            decayed = np.exp(self._logs(rounds) - self._left_logs)
+        along = np.nan_to_num(decayed) * self._left + self._lag(rounds)
+        found: Array = self._optimum + self._shift + self._vectors @ along
+        return found + self._alpha(rounds - 1) * self._settled[0]
+
+    def _alpha(self, k: float) -> float:
+        return float(self._mean_decay.values(np.array([k]))[0])
+
+    def _logs(self, rounds: float) -> Array:
+        """Return log Π |1 - α_k λ| for each eigenvector."""
+        return np.array([one(rounds) for one in self._contractions])[self._which]
+
+    def _lag(self, rounds: float) -> Array:
+        """Return by how much unequal curvatures shift the mean, along each eigenvector."""
+        if self._known == 0:
+            return np.zeros(len(self._values))
+        now, before = self._alpha(rounds), self._alpha(rounds - 1)
+        if now <= 0 or before <= 0:  # too small for a number
+            return np.zeros(len(self._values))
+        slowing = 1 - (1 / now - 1 / before) / self._values
+        slowing = np.where(np.abs(slowing) < RESONANCE, RESONANCE, slowing)
+        found: Array = before * (self._vectors.T @ self._settled[1]) / slowing
         return found
 
     def worst(self, rounds: float) -> float:
@@ -231,6 +261,10 @@ def forecast(problem: Problem) -> Forecast:
     end = problem.settings.consensus
     found = bounds(problem, end.max_iter)
     gap = None if found is None or found.gap is None else float(found.gap[-1])
+    if not _positive(problem):
+        words = "nothing can be said of steps that are not all above 0"
+        nothing = (None, None, None)
+        return Forecast("step size", end.max_iter, *nothing, None, None, None, words)
     limit = stable_step(problem)
     alpha = max(decay.value(0) for decay in problem.decays)
     if problem.settings.step_size.type == "constant" and limit is not None and alpha >= limit:
@@ -257,6 +291,11 @@ def forecast(problem: Problem) -> Forecast:
         gap_bound=gap,
         words=_verdict(end.tol, needed, end.max_iter, model.worst(ROUNDS_MAX), constant),
     )
+
+
+def _positive(problem: Problem) -> bool:
+    ks = np.arange(min(problem.settings.consensus.max_iter, BOUND_ROUNDS_MAX)) * 1.0
+    return all(bool(np.all(decay.values(ks) > 0)) for decay in problem.decays[:1])
 
 
 def _equal_curvatures(problem: Problem) -> bool:

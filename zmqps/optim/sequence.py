@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.sparse import csgraph
 
 from zmqps.optim.graphs import Graph, components, union
 from zmqps.optim.mixing import Array, Matrix, MixingError, is_symmetric
@@ -70,11 +71,11 @@ class MixingSequence(ABC):
         if self.period == 1:
             return 1
         seen = min(rounds, WINDOW_ROUNDS_MAX) if self.period is None else 2 * self.period
-        graphs = [self.graph(k) for k in range(seen)]
+        edges = [_edges(self.graph(k)) for k in range(seen)]
         window, end = 1, 0
         for start in range(seen if self.period is None else self.period):
             end = max(end, start + 1)
-            while len(components(union(graphs[start:end]))) > 1:
+            while not _connected(self.agents, edges[start:end]):
                 end += 1
                 if end > seen:
                     return window if window > 1 else None
@@ -261,6 +262,20 @@ class Links:
             sparse.csr_array((self.full.data, places, self.full.indptr), shape=shape) @ everything
         )
         return mixed
+
+
+def _edges(graph: Graph) -> npt.NDArray[np.int_]:
+    """Return the edges both ways, if the graph is not directed: (edges, 2)."""
+    both = graph if graph.is_directed() else graph.to_directed()
+    return np.array(list(both.edges()), np.int_).reshape(-1, 2)
+
+
+def _connected(agents: int, edges: Sequence[npt.NDArray[np.int_]]) -> bool:
+    """Tell whether these edges together let everyone hear of everyone."""
+    heard, by = np.concatenate(edges).T
+    together = sparse.coo_array((np.ones(heard.size), (heard, by)), shape=(agents, agents))
+    parts, _ = csgraph.connected_components(together, directed=True, connection="strong")
+    return bool(parts == 1)
 
 
 def _looked_up(matrix: Matrix, rows: npt.NDArray[np.int_], columns: npt.NDArray[np.int_]) -> Array:

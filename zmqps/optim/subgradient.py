@@ -40,7 +40,7 @@ class Algorithm(ABC):
         """Return the state after the round: new arrays, no array of `state` is written.
 
         `mixed` holds Σ_j a_ij s_j for each name in `sent`; `alpha` is α_k, one number or (agents,
-        1); `subgradient` maps estimates to subgradients.
+        1); `subgradient` maps estimates to subgradients, each time a new array.
         """
 
 
@@ -60,6 +60,7 @@ class Subgradient(Algorithm):
     ) -> State:
         """Mix, step, project."""
         at = state["x"] if self._gradient_at == "local" else mixed["x"]
-        moved = subgradient(at) * alpha
-        x: Array = np.subtract(mixed["x"], moved, out=moved)
+        move = subgradient(at)
+        move *= alpha
+        x: Array = np.subtract(mixed["x"], move, out=move)
         return {"x": x if self._project is None else self._project(x)}
