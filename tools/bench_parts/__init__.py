@@ -22,4 +22,5 @@ PARTS = {
     "shard_memory_ratio": "tools.bench_parts.memory:shard_memory_ratio",
     "fashion_accuracy": "tools.bench_parts.accuracy:fashion_accuracy",
     "demo_accuracy": "tools.bench_parts.accuracy:demo_accuracy",
+    "consensus_vs_loop": "tools.bench_parts.consensus:consensus_vs_loop",
 }
