@@ -45,6 +45,7 @@ class ScenarioSettings(Settings):
     managed: bool = Field(True, description="Whether the run ends when all replicas have left.")
     faults: tuple[AnyFault, ...] = Field((), description="What goes wrong.")
     expect: ExpectSettings = Field(ExpectSettings(), description="What it must come to.")
+    known: str = Field("", description="Why some seeds fail as yet; empty: none may.")
 
 
 @dataclass
