@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zmqps import version
 
 if TYPE_CHECKING:
+    from zmqps.runs.training import train
     from zmqps.runtime.client import Client, ClusterError
-    from zmqps.training import train
 
 __version__ = version.VERSION
 
@@ -20,7 +20,7 @@ __all__ = ["Client", "ClusterError", "__version__", "train"]
 def __getattr__(name: str) -> Any:
     """Import on first use: `zmqps --help` needs neither NumPy nor sockets."""
     if name == "train":
-        from zmqps.training import train  # noqa: PLC0415
+        from zmqps.runs.training import train  # noqa: PLC0415
 
         return train
     if name in ("Client", "ClusterError"):

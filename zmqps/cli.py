@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from zmqps.cli_consensus import consensus
-from zmqps.cli_jobs import completion, jobs, schema
-from zmqps.cli_roles import broker, coordinator, replica, shard
-from zmqps.cli_runs import evaluate, export
-from zmqps.cli_simulate import simulate
-from zmqps.cli_status import status
-from zmqps.cli_train import train
+from zmqps.commands.consensus import consensus
+from zmqps.commands.jobs import completion, jobs, schema
+from zmqps.commands.roles import broker, coordinator, replica, shard
+from zmqps.commands.runs import evaluate, export
+from zmqps.commands.simulate import simulate
+from zmqps.commands.status import status
+from zmqps.commands.train import train
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -108,10 +108,10 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.consensus.comparison import TableError
     from zmqps.consensus.errors import ConsensusError
     from zmqps.data.error import DataError
-    from zmqps.job_text import JobError
+    from zmqps.jobfile.text import JobError
     from zmqps.models.errors import ModelError
     from zmqps.places import PlaceError
-    from zmqps.runs import RunError
+    from zmqps.runs.folder import RunError
     from zmqps.runtime.checkpoint import CheckpointError
     from zmqps.runtime.transport import AddressError
 
@@ -123,7 +123,7 @@ def _mistakes() -> tuple[type[Exception], ...]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """Return what is raised when things go wrong that the user can read about."""
+    from zmqps.runs.training import TrainError
     from zmqps.runtime.observer import ObserverError
-    from zmqps.training import TrainError
 
     return (OSError, ObserverError, TrainError)

@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError
 
 from zmqps.actors.settings import TrainingSettings
 from zmqps.data.settings import DataSettings
-from zmqps.job_problems import add_problems
-from zmqps.job_text import (
+from zmqps.jobfile.nearest import nearest
+from zmqps.jobfile.problems import add_problems
+from zmqps.jobfile.text import (
     TEXT_BYTES_MAX,
     Document,
     JobError,
@@ -25,7 +26,6 @@ from zmqps.job_text import (
     write_text,
 )
 from zmqps.models.settings import ModelSettings
-from zmqps.nearest import nearest
 from zmqps.optim.settings import RuleSettings
 from zmqps.protocol.settings import ClusterSettings, Settings
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from zmqps.job_text import JobError, read_text
+from zmqps.jobfile.text import JobError, read_text
 from zmqps.runtime.interfaces import facing
 
 PORT: Final = 7077

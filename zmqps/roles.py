@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from zmqps.actors.broker import BrokerCore
-from zmqps.actors.compute import ComputeCore, EvaluateTask, GradientTask
-from zmqps.actors.coordinator import CoordinatorCore
+from zmqps.actors.broker.core import BrokerCore
+from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.membership import BeginLog, Membership
 from zmqps.actors.membership import Self as Who
-from zmqps.actors.orders import DeclareOrder
-from zmqps.actors.shard import ShardCore
+from zmqps.actors.replica.compute import ComputeCore, EvaluateTask, GradientTask
+from zmqps.actors.replica.orders import DeclareOrder
+from zmqps.actors.shard.core import ShardCore
 from zmqps.data.load import load
 from zmqps.job import JobSettings, agreed_terms
 from zmqps.models.network import Network
@@ -24,7 +24,7 @@ from zmqps.places import Place
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Role
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.runs import ADDRESS
+from zmqps.runs.folder import ADDRESS
 from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
 from zmqps.runtime.client import Client
 from zmqps.runtime.compute import Compute

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from zmqps.actors import shard as shard_module
-from zmqps.actors.accrual import Accrual
 from zmqps.actors.base import Post
-from zmqps.actors.blocks import Blocks
-from zmqps.actors.members import Members
-from zmqps.actors.orders import PushResult
-from zmqps.actors.push import PushCore
-from zmqps.actors.pushes import AtOnce
-from zmqps.actors.requests import Requests
-from zmqps.actors.roster import LiveReplicas
+from zmqps.actors.coordinator.members import Members
+from zmqps.actors.replica.accrual import Accrual
+from zmqps.actors.replica.orders import PushResult
+from zmqps.actors.replica.push import PushCore
+from zmqps.actors.replica.requests import Requests
+from zmqps.actors.shard import core as shard_module
+from zmqps.actors.shard.blocks import Blocks
+from zmqps.actors.shard.pushes import AtOnce
+from zmqps.actors.shard.roster import LiveReplicas
 from zmqps.protocol.dedupe import Dedupe
 from zmqps.protocol.messages import Fetched
 from zmqps.protocol.parts import Part, Receipt, Version
-from zmqps.simulation import read_scenario
+from zmqps.runs.simulation import read_scenario
 from zmqps.simulator.scenario import play
 
 HERE = Path(__file__).parent

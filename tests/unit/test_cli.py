@@ -7,9 +7,9 @@ import click
 import pytest
 import yaml
 
-from zmqps import training
 from zmqps.cli import cli, main
-from zmqps.runs import RunError
+from zmqps.runs import training
+from zmqps.runs.folder import RunError
 
 
 def run(capsys, *words):

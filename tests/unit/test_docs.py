@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from zmqps.actors import broker_clients, members
 from zmqps.actors.base import Effect, Received, Send
-from zmqps.actors.coordinator import CoordinatorCore
+from zmqps.actors.broker import clients as broker_clients
+from zmqps.actors.coordinator import members
+from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.protocol import events, events_reference, keys, messages, parts, wire
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec

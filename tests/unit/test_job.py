@@ -20,7 +20,7 @@ from zmqps.job import (
     load_job,
     parse_job,
 )
-from zmqps.job_text import Place, dotted, read_text, write_text
+from zmqps.jobfile.text import Place, dotted, read_text, write_text
 
 NAMES = ("conv.yaml", "mlp.yaml", "softmax.yaml")
 FILE = Path("made.yaml")

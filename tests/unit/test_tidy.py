@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "runtime": {"protocol", *MATHEMATICS, "actors"},
     "simulator": {"protocol", *MATHEMATICS, "actors"},
     "trace": {"protocol"},
-}  # a module at the top (cli, job, roles, ...) may import everything
-SHARED_BY_ACTORS = {"base", "carrier"}  # what a core is, and what fetch and push have in common
+}  # a module at the top (cli, job, roles, ...) may import everything, and so may these packages:
+AT_THE_TOP = {"commands", "jobfile", "runs"}
+SHARED_BY_ACTORS = {"base", "link", "membership", "settings"}  # beside the actors' packages
 ONLY_IN_RUNTIME = {
     *("zmq", "threading", "_thread", "queue", "socket", "select", "selectors"),
     *("asyncio", "multiprocessing", "concurrent"),
@@ -104,20 +105,18 @@ def only_runtime_has_sockets_and_threads(module: Module) -> Complaints:
             yield line, f"only zmqps/runtime may import {name}"
 
 
-def is_core(module: Module) -> bool:
-    """A core is a class that handles events; the other modules of zmqps.actors are its parts."""
-    classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
-    methods = {getattr(item, "name", "") for node in classes for item in node.body}
-    return "handle" in methods or any(node.name.endswith("Core") for node in classes)
+def actor(name: str) -> str:
+    """zmqps.actors.shard.blocks -> shard; '' outside of actors, and for what actors share."""
+    package, _, rest = name.partition("zmqps.actors.")
+    first = rest.split(".")[0]
+    return "" if package or first in SHARED_BY_ACTORS else first
 
 
 def actors_are_apart(module: Module) -> Complaints:
     if part(module.name) != "actors":
         return
-    cores = {f"zmqps.actors.{m.path.stem}" for m in modules("zmqps/actors") if is_core(m)}
-    cores -= {f"zmqps.actors.{name}" for name in SHARED_BY_ACTORS} | {module.name}
     for line, name in module.imports():
-        if name in cores or name.rpartition(".")[0] in cores:
+        if actor(name) not in ("", actor(module.name)):
             yield line, f"an actor may not import another: {name}"
 
 
@@ -264,7 +263,8 @@ def test_everything_is_tidy(rule):
 def test_the_package_is_looked_at():
     names = {module.name for module in modules("zmqps", "tools", "tests")}
     assert {"zmqps", "zmqps.protocol.tensors", "tools.environment", __name__} <= names | {__name__}
-    assert all(part(name) in MAY_IMPORT for name in names if re.match(r"zmqps\.\w+\.", name))
+    known = MAY_IMPORT.keys() | AT_THE_TOP
+    assert all(part(name) in known for name in names if re.match(r"zmqps\.\w+\.", name))
 
 
 def test_scripts_without_suffix_are_linted():
@@ -278,21 +278,26 @@ BAD = [
     (imports_go_one_way, "zmqps/protocol/__init__.py", "from ..optim import rules"),
     (imports_go_one_way, "zmqps/optim/rules.py", "import zmqps.models.layers"),
     (imports_go_one_way, "zmqps/models/layers.py", "from zmqps import data"),
-    (imports_go_one_way, "zmqps/actors/shard.py", "def f():\n    from zmqps.runtime import loop"),
+    (
+        imports_go_one_way,
+        "zmqps/actors/shard/core.py",
+        "def f():\n    from zmqps.runtime import loop",
+    ),
     (imports_go_one_way, "zmqps/consensus/check.py", "from zmqps.actors.base import Tick"),
     (imports_go_one_way, "zmqps/runtime/loop.py", "from zmqps.cli import main"),
     (imports_go_one_way, "zmqps/runtime/loop.py", "from zmqps.simulator import clock"),
     (imports_go_one_way, "zmqps/trace/join.py", "from zmqps.optim import rules"),
     (imports_go_one_way, "zmqps/data/load.py", "from .. import job"),
-    (only_runtime_has_sockets_and_threads, "zmqps/actors/shard.py", "import zmq.utils"),
+    (only_runtime_has_sockets_and_threads, "zmqps/actors/shard/core.py", "import zmq.utils"),
     (only_runtime_has_sockets_and_threads, "zmqps/cli.py", "from threading import Thread"),
     (only_runtime_has_sockets_and_threads, "zmqps/data/load.py", "import os, queue"),
-    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors.fetch import FetchCore"),
-    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors import fetch"),
-    (actors_are_apart, "zmqps/actors/x.py", "from .fetch import FetchCore"),
-    (actors_are_apart, "zmqps/actors/x.py", "import zmqps.actors.fetch"),
-    (cores_are_pure, "zmqps/actors/shard.py", "from time import monotonic"),
-    (cores_are_pure, "zmqps/actors/shard.py", "from numpy.random import default_rng"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "from zmqps.actors.replica.fetch import A"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "from zmqps.actors import replica"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "from ..replica import fetch"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "import zmqps.actors.replica.fetch"),
+    (actors_are_apart, "zmqps/actors/link.py", "from zmqps.actors.replica import requests"),
+    (cores_are_pure, "zmqps/actors/shard/core.py", "from time import monotonic"),
+    (cores_are_pure, "zmqps/actors/shard/core.py", "from numpy.random import default_rng"),
     (file_is_short, "zmqps/cli.py", "x = 1\n" * 401),
     (functions_fit_on_a_screen, "zmqps/cli.py", "def f():\n" + "    x = 1\n" * 60),
     (nothing_is_left_over, "tools/x.py", f"# {UNFINISHED}: finish"),
@@ -318,15 +323,15 @@ BAD = [
 GOOD = [
     (imports_go_one_way, "zmqps/protocol/wire.py", "from . import keys\nimport numpy"),
     (imports_go_one_way, "zmqps/protocol/wire.py", "from zmqps.version import VERSION"),
-    (imports_go_one_way, "zmqps/actors/shard.py", "from zmqps.optim.rules import Adagrad"),
+    (imports_go_one_way, "zmqps/actors/shard/core.py", "from zmqps.optim.rules import Adagrad"),
     (imports_go_one_way, "zmqps/roles.py", "from zmqps.runtime import loop"),
     (imports_go_one_way, "zmqps/__init__.py", "from zmqps.job import Job"),
     (only_runtime_has_sockets_and_threads, "zmqps/runtime/loop.py", "import zmq, threading"),
-    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors.base import Tick"),
-    (actors_are_apart, "zmqps/actors/x.py", "from zmqps.actors import requests"),
-    (actors_are_apart, "zmqps/actors/fetch.py", "import zmqps.actors.fetch"),
-    (actors_are_apart, "zmqps/roles.py", "from zmqps.actors.fetch import FetchCore"),
-    (cores_are_pure, "zmqps/actors/shard.py", "import math"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "from zmqps.actors.base import Tick"),
+    (actors_are_apart, "zmqps/actors/shard/x.py", "from zmqps.actors import link"),
+    (actors_are_apart, "zmqps/actors/replica/push.py", "import zmqps.actors.replica.fetch"),
+    (actors_are_apart, "zmqps/roles.py", "from zmqps.actors.replica.fetch import FetchCore"),
+    (cores_are_pure, "zmqps/actors/shard/core.py", "import math"),
     (file_is_short, "zmqps/cli.py", "x = 1\n" * 400),
     (functions_fit_on_a_screen, "zmqps/cli.py", "def f():\n" + "    x = 1\n" * 59),
     (nothing_is_left_over, "zmqps/cli.py", f"mkdtemp('{PLACEHOLDER * 2}')"),
@@ -335,7 +340,7 @@ GOOD = [
     (nobody_sleeps, "tests/test_x.py", "clock.sleep(1)"),
     (names_use_our_words, "zmqps/cli.py", "x = node.children + config.getvalue(worker=1)"),
     (names_use_our_words, "zmqps/cli.py", "from contextlib import contextmanager"),
-    (names_use_our_words, "zmqps/job_text.py", "import yaml\ndef compose_node(node): ..."),
+    (names_use_our_words, "zmqps/jobfile/text.py", "import yaml\ndef compose_node(node): ..."),
     (names_use_our_words, "zmqps/cli.py", "def get_command(self, ctx, name): ..."),
 ]
 

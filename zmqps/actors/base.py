@@ -87,6 +87,11 @@ class Finished:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """An item that the shell posts: the user wants the process to end (Ctrl-C, SIGTERM)."""
+
+
 Event = Received | Passing | Malformed | Undeliverable | Tick | Posted | Finished
 
 # --- Effects --------------------------------------------------------------------------------------

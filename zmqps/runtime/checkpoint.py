@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from zmqps.actors.base import Array
-from zmqps.actors.tasks import BlockCopy, Restore, SaveChunk, Seen
+from zmqps.actors.shard.tasks import BlockCopy, Restore, SaveChunk, Seen
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.keys import Block, Layout
 

@@ -19,11 +19,11 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from zmqps.actors.base import Array, Core, Posted, frozen
-from zmqps.actors.control import ControlCore
-from zmqps.actors.fetch import FetchCore
 from zmqps.actors.membership import BeginLog, Membership
 from zmqps.actors.membership import Self as Who
-from zmqps.actors.orders import (
+from zmqps.actors.replica.control import ControlCore
+from zmqps.actors.replica.fetch import FetchCore
+from zmqps.actors.replica.orders import (
     Connected,
     DeclareOrder,
     DeclareResult,
@@ -33,7 +33,7 @@ from zmqps.actors.orders import (
     PushOrder,
     PushResult,
 )
-from zmqps.actors.push import PushCore
+from zmqps.actors.replica.push import PushCore
 from zmqps.optim.settings import ConstantSchedule, RuleSettings
 from zmqps.protocol.errors import LocalError
 from zmqps.protocol.keys import Layout

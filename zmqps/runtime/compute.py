@@ -3,8 +3,8 @@
 import time
 
 from zmqps.actors.base import Array
-from zmqps.actors.compute import EvaluateTask, GradientResult, GradientTask
-from zmqps.actors.orders import EvaluateResult
+from zmqps.actors.replica.compute import EvaluateTask, GradientResult, GradientTask
+from zmqps.actors.replica.orders import EvaluateResult
 from zmqps.actors.settings import TrainingSettings
 from zmqps.data.dataset import Dataset
 from zmqps.data.subset import Subset

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqps.actors.coordinator_tasks import MetricsRow
+from zmqps.actors.coordinator.tasks import MetricsRow
 
 LOSS, TEST, STALENESS = "#4477aa", "#cc6633", "#448855"  # told apart by the colour-blind, too
 SMOOTHED_ROWS = 20

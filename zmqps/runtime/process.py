@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from zmqps.actors.orders import Interrupted
+from zmqps.actors.base import Interrupted
 from zmqps.runtime.ipc import remove_process_folder
 from zmqps.runtime.log import Log
 from zmqps.runtime.loop import Loop

@@ -12,7 +12,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from zmqps.actors.coordinator_tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
 from zmqps.runtime.checkpoint import prune, write_manifest
 from zmqps.runtime.curve import draw_curve
 from zmqps.runtime.loop import Background, TaskHandler

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from zmqps.actors.base import Array
-from zmqps.actors.tasks import MakeFirstValues, Restore, SaveChunk
+from zmqps.actors.shard.tasks import MakeFirstValues, Restore, SaveChunk
 from zmqps.models.initial import initial_values
 from zmqps.runtime.checkpoint import restore, save_chunk
 from zmqps.runtime.loop import Background, TaskHandler

@@ -12,18 +12,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, Protocol
 
-from zmqps.actors.base import Effect, Event
-from zmqps.actors.broker import BrokerCore
-from zmqps.actors.compute import ComputeCore, EvaluateTask, GradientResult, GradientTask
-from zmqps.actors.control import ControlCore
-from zmqps.actors.coordinator import CoordinatorCore
-from zmqps.actors.fetch import FetchCore
+from zmqps.actors.base import Effect, Event, Interrupted
+from zmqps.actors.broker.core import BrokerCore
+from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.membership import BeginLog, Membership
 from zmqps.actors.membership import Self as Who
-from zmqps.actors.orders import DeclareOrder, EvaluateResult, Interrupted
-from zmqps.actors.push import PushCore
+from zmqps.actors.replica.compute import ComputeCore, EvaluateTask, GradientResult, GradientTask
+from zmqps.actors.replica.control import ControlCore
+from zmqps.actors.replica.fetch import FetchCore
+from zmqps.actors.replica.orders import DeclareOrder, EvaluateResult
+from zmqps.actors.replica.push import PushCore
 from zmqps.actors.settings import TrainingSettings
-from zmqps.actors.shard import ShardCore
+from zmqps.actors.shard.core import ShardCore
 from zmqps.protocol.messages import Role
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.simulator.clock import Clock

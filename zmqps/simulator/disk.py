@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from zmqps.actors.base import Array
-from zmqps.actors.coordinator_tasks import (
+from zmqps.actors.coordinator.tasks import (
     AppendMetrics,
     MetricsRow,
     WriteManifest,
     WriteSummary,
 )
-from zmqps.actors.tasks import BlockCopy, MakeFirstValues, Restore, SaveChunk
+from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore, SaveChunk
 from zmqps.models.initial import initial_values
 from zmqps.simulator.process import Task
 from zmqps.simulator.settings import CostSettings

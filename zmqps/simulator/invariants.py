@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from zmqps.actors.base import Array, Effect, Event, Post, Received, Tick
-from zmqps.actors.broker import BrokerCore
-from zmqps.actors.control import ControlCore
-from zmqps.actors.fetch import FetchCore
-from zmqps.actors.orders import FetchResult, PushOrder, PushResult
-from zmqps.actors.push import PushCore
-from zmqps.actors.shard import ShardCore
+from zmqps.actors.broker.core import BrokerCore
+from zmqps.actors.replica.control import ControlCore
+from zmqps.actors.replica.fetch import FetchCore
+from zmqps.actors.replica.orders import FetchResult, PushOrder, PushResult
+from zmqps.actors.replica.push import PushCore
+from zmqps.actors.shard.core import ShardCore
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Fetch, Pushed
 from zmqps.protocol.parts import Version

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from zmqps.actors.compute import EvaluateTask, GradientResult, GradientTask
-from zmqps.actors.orders import DeclareOrder, EvaluateResult
+from zmqps.actors.replica.compute import EvaluateTask, GradientResult, GradientTask
+from zmqps.actors.replica.orders import DeclareOrder, EvaluateResult
 from zmqps.actors.settings import TrainingSettings
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.settings import ClusterSettings

@@ -1,4 +1,4 @@
-from tests.unit.actors.scripted import notes, of
+from tests.unit.actors.replica.scripted import notes, of
 from zmqps.actors.base import Close, Open
 from zmqps.actors.link import Link, Patience, reachable
 from zmqps.protocol import events

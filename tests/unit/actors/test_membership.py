@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.actors.scripted import exit_of, notes, of, welcome
+from tests.unit.actors.replica.scripted import exit_of, notes, of, welcome
 from zmqps.actors.base import Exit, Open
 from zmqps.actors.membership import Membership, Self
 from zmqps.protocol import events

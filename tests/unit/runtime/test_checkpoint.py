@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zmqps.actors.tasks import BlockCopy, Restore, SaveChunk
+from zmqps.actors.shard.tasks import BlockCopy, Restore, SaveChunk
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.tensors import Initial, TensorSpec
 from zmqps.runtime.checkpoint import (

@@ -11,7 +11,8 @@ import sys
 import threading
 import zmq
 from zmqps.actors.base import *
-from zmqps.actors.orders import Interrupted
+from zmqps.actors.base import Interrupted
+
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.runtime import ipc, process, transport
 from zmqps.runtime.log import open_log

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from zmqps.actors.checkpoints import Checkpoints
-from zmqps.actors.coordinator_tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.checkpoints import Checkpoints
+from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
 from zmqps.protocol.keys import Layout
 from zmqps.runtime.checkpoint import (
     CheckpointError,

@@ -1,0 +1,400 @@
+"""The coordinator core: who is in the cluster, when to train, evaluate, save and end.
+
+It never holds a parameter, and the data path goes on without it until a shard fails.
+
+Told: what members say on its one link "front", that time passes, and that something was written.
+Tells others: incarnations and limits to each member, ranges and rosters to shards, routes to all,
+when to train, evaluate and stop to replicas; rows, manifests and the summary to its shell.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from zmqps.actors.base import (
+    Effect,
+    Event,
+    Finished,
+    Interrupted,
+    Malformed,
+    Note,
+    Posted,
+    Received,
+    Tick,
+    Undeliverable,
+)
+from zmqps.actors.coordinator.ending import Ending
+from zmqps.actors.coordinator.members import FRONT, Member, Members, Peer
+from zmqps.actors.coordinator.reports import status, summary
+from zmqps.actors.coordinator.run import reached
+from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.training import Training, Wait
+from zmqps.protocol import events
+from zmqps.protocol.messages import (
+    AskStatus,
+    Assigned,
+    BrokerReport,
+    Bye,
+    Declare,
+    Evaluated,
+    Heartbeat,
+    Hello,
+    Message,
+    Progress,
+    Refused,
+    Saved,
+    ShardReport,
+    Status,
+    Stopped,
+    Welcome,
+)
+from zmqps.protocol.settings import ClusterSettings
+
+PROBLEMS_KEPT = 20
+
+
+class CoordinatorCore:
+    """See the module.
+
+    `run_dir` is absolute. `managed`: a launcher has started the replicas, so the run ends when all
+    have left; otherwise others may come. `restored` is the manifest of the checkpoint in
+    `restored_folder` to go on from. All settings of the training come with the first `Declare`.
+    """
+
+    tick_s = 0.1
+
+    def __init__(
+        self, *, run: str, run_dir: str, host: str, cluster: ClusterSettings, managed: bool = False,
+        restored: Mapping[str, Any] | None = None, restored_folder: str = "",
+    ):  # fmt: skip
+        self.run, self.run_dir, self.host = run, run_dir, host
+        self.cluster = cluster
+        self.managed = managed
+        self.members = Members(
+            suspect_s=cluster.suspect_ms / 1e3,
+            gone_s=cluster.gone_ms / 1e3,
+            heartbeat_s=cluster.heartbeat_ms / 1e3,
+            incarnation=(restored or {}).get("incarnation", 0),
+        )
+        self.training = Training(
+            self.members, cluster, run=run, run_dir=run_dir, restored=restored or {},
+            folder=restored_folder,
+        )  # fmt: skip
+        self.ending = Ending(
+            self.members, self.training.evaluations, self.training.checkpoints,
+            deadline_s=cluster.deadline_ms / 1e3,
+            manifest=self.training.manifest,
+            summary=self._summary,
+            reported=self.training.reported,
+        )  # fmt: skip
+        self.refused: Counter[str] = Counter()
+        self.problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)
+        self._malformed = 0
+        self._wait: Wait | None = None
+        self._wait_since = 0.0
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """See `actors.base.Core`."""
+        effects = self._take(event, now)
+        effects += self._end_if_due(now)
+        if self.ending.running:
+            effects += self.training.advance(now)
+        effects += self.training.settle(now, release=self.ending.running)
+        return [*effects, *self.ending.advance(now)]
+
+    def check_invariants(self) -> None:
+        """See `actors.base.Core`."""
+        for part in (self.members, self.training, self.ending):
+            part.check_invariants()
+        assert len(self.members.of("shard")) <= self.cluster.shards
+        assert not self.training.changed or self.training.assignment is None
+
+    @property
+    def state(self) -> str:
+        """The state of the run: waiting, warmstart, training, stopping or done."""
+        if not self.ending.running:
+            return "done" if self.ending.phase in ("leaving", "left") else "stopping"
+        if self.training.waits() is not None:
+            return "waiting"
+        return "training" if self.training.warm else "warmstart"
+
+    def _take(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Received(_, message, _, peer):
+                return self._received(message, peer, now)
+            case Undeliverable(_, message, peer):
+                return self._undelivered(message, peer, now)
+            case Finished(task, _, error):
+                return self._finished(task, error, now)
+            case Posted(Interrupted()):
+                if not self.ending.running:
+                    self.ending.skip_evaluation()
+                return self._end("interrupted", now)
+            case Malformed(link, error):
+                self._malformed += 1
+                if self._malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
+                    return [Note(events.MalformedReceived(link, error, self._malformed))]
+            case Tick():
+                return self._tick(now)
+        return []
+
+    # --- What members say -------------------------------------------------------------------------
+
+    def _received(self, message: Message, peer: Peer, now: float) -> list[Effect]:
+        member = self.members.heard(peer, now)
+        if isinstance(message.body, Hello):
+            return self._hello(member, message, message.body, peer, now)
+        if member is None and isinstance(message.body, Bye):
+            return []  # a second goodbye
+        if member is None:
+            reason = "this coordinator does not know you, or has taken you for gone"
+            return self._refuse(Refused("unknown_member", reason), message, peer)
+        answer = self._said(member, message, now)
+        if isinstance(answer, Refused):
+            return self._refuse(answer, message, peer)
+        here = peer in self.members.by_peer
+        return [*answer, *(self.members.signs(member, now) if here else [])]
+
+    def _said(self, member: Member, message: Message, now: float) -> Refused | list[Effect]:
+        match message.body:
+            case Heartbeat():
+                return []
+            case Bye(reason):
+                return self._left(member, reason, now, bye=True)
+            case Refused(code, reason):
+                return self._refused_by(member, f"{member.name} refused ({code}): {reason}", now)
+            case AskStatus(end_run):
+                tree = status(self.training, self.members, now, self._about())
+                answer = self.members.send(member, Status(tree), now, message.sequence)
+                ended = self._end(f"asked to end by {member.name}", now) if end_run else []
+                return [answer, *ended]
+        effects: list[Effect] | None = None
+        match member.role:
+            case "replica" | "client":
+                effects = self._trainer_said(member, message, now)
+            case "shard":
+                effects = self._shard_said(member, message, now)
+            case "broker" if isinstance(message.body, BrokerReport):
+                self.training.figures.brokers[member.name] = message.body
+                return []
+        if effects is None:
+            kind = type(message.body).__name__
+            return Refused("bad_request", f"{kind} is not for a {member.role} to say here")
+        return effects
+
+    def _trainer_said(self, member: Member, message: Message, now: float) -> list[Effect] | None:
+        """Take a message of a replica or client; before its declaration, totals mean nothing."""
+        training = self.training
+        match message.body:
+            case Declare() as declare:
+                return self._declare(member, declare, message, now)
+            case Progress() as progress:
+                if member.declared and training.figures.progress(member, progress, now):
+                    training.seats.reached(member.incarnation, progress.step)
+                return []
+            case Stopped():
+                training.changed |= not member.stopped
+                member.stopped = member.declared
+                return []
+            case Evaluated() as evaluated:
+                return training.evaluated(member, evaluated, now)
+        return None
+
+    def _shard_said(self, member: Member, message: Message, now: float) -> list[Effect] | None:
+        training = self.training
+        match message.body:
+            case Assigned() as assigned if training.assignment:
+                training.changed |= training.assignment.received(member, assigned)
+                return []
+            case ShardReport() as report:
+                training.figures.shard(member, report, now)
+                return self._stop_if_nonfinite(member, report, now)
+            case Saved() as saved:
+                return training.checkpoints.saved(member, saved)
+        return None
+
+    def _hello(
+        self, member: Member | None, message: Message, hello: Hello, peer: Peer, now: float
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        if member is None:
+            refused = self.members.no_entry(peer, hello, self.cluster.shards)
+            if refused is None and not self.ending.admits(hello.role):
+                refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
+            if refused is not None:
+                return self._refuse(refused, message, peer)
+            member = self.members.admit(peer, hello, now)
+            self.training.changed = True
+            effects.append(
+                Note(
+                    events.MemberJoined(
+                        member.incarnation, member.name, hello.role, hello.host, hello.pid
+                    )
+                )
+            )
+        welcome = Welcome(
+            member.incarnation, member.name, self.run, self.run_dir, self.host,
+            self.cluster.model_dump(),
+        )  # fmt: skip
+        return [*effects, self.members.send(member, welcome, now, message.sequence)]
+
+    def _declare(
+        self, member: Member, declare: Declare, message: Message, now: float
+    ) -> list[Effect]:
+        answer = self.training.declare(member, declare, message.sequence, now)
+        if not isinstance(answer, Refused):
+            return answer
+        self.problems.append(f"{member.name}: {answer.reason}")
+        refusal = self._refuse(answer, message, member.peer)
+        return [*refusal, *self._left(member, f"refused: {answer.reason}", now, bye=True)]
+
+    def _refuse(self, refused: Refused, message: Message, peer: Peer) -> list[Effect]:
+        self.refused[refused.code] += 1
+        kind = type(message.body).__name__
+        note = events.RequestRefused(
+            FRONT, message.incarnation, message.sequence, kind, refused.code, refused.reason
+        )
+        return [Note(note), self.members.send_to(peer, refused, message.sequence)]
+
+    def _refused_by(self, member: Member, problem: str, now: float) -> list[Effect]:
+        """Take a refusal: one of a shard before the start is the end."""
+        self.problems.append(problem)
+        if member.role != "shard" or self.training.ready:
+            return []
+        return self._end("a shard refused its ranges", now, error=problem, save=False)
+
+    def _stop_if_nonfinite(self, shard: Member, report: ShardReport, now: float) -> list[Effect]:
+        agreement = self.training.agreement
+        settings = agreement.training if agreement else None
+        if not report.nonfinite or settings is None or settings.on_nonfinite != "stop":
+            return []
+        where = re.sub(r"\bincarnation (\d+)", self._replica_of, report.nonfinite_last)
+        reason = "a gradient was not finite (training.on_nonfinite: stop)"
+        return self._end(reason, now, error=f"{reason}: {shard.name}, {where}")
+
+    def _replica_of(self, found: re.Match[str]) -> str:
+        trainer = self.training.figures.trainers.get(int(found[1]))
+        return trainer.name if trainer else found[0]
+
+    # --- Who leaves -------------------------------------------------------------------------------
+
+    def _undelivered(self, message: Message, peer: Peer, now: float) -> list[Effect]:
+        """Keep what could not be sent; whoever cannot be told to leave has left."""
+        self.members.undelivered(peer, message)
+        member = self.members.by_peer.get(peer)
+        if member is None or self.ending.phase != "leaving":
+            return []
+        return self._left(member, "its connection is closed", now)
+
+    def _left(self, member: Member, reason: str, now: float, *, bye: bool = False) -> list[Effect]:
+        """Take a member off the table; `bye`: it said so, and was not just silent."""
+        last_trainer = self.members.trainers == [member]
+        self.members.remove(member)
+        effects: list[Effect] = []
+        if member.role != "observer":
+            effects.append(Note(events.MemberLeft(member.incarnation, member.name, reason)))
+        effects += self.training.left(member)
+        if self.ending.phase in ("leaving", "left"):
+            return effects
+        if member.role == "shard" and self.training.ready:
+            error = (
+                f"{member.name} on {member.hello.host} is lost ({reason}) and held the only copy "
+                "of its parameters; go on from the last checkpoint with `--resume`"
+            )
+            return [*effects, *self._end(f"{member.name} is lost", now, error=error, save=False)]
+        if last_trainer and self.training.ready and self.ending.running:
+            effects += self._last_trainer_left(f"{member.name}: {reason}", now, bye=bye)
+        return effects
+
+    def _last_trainer_left(self, who: str, now: float, *, bye: bool) -> list[Effect]:
+        """End, or save and wait for others."""
+        agreement = self.training.agreement
+        targets = agreement is not None and agreement.training is not None
+        if due := self._end_if_due(now):
+            return due
+        if targets and (self.managed or not bye):
+            error = f"all replicas have left before the target was reached; the last was {who}"
+            return self._end("all replicas have left", now, error=error)
+        return self.training.save(now)
+
+    # --- Time, and what was written ---------------------------------------------------------------
+
+    def _tick(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        suspects, gone = self.members.silent(now)
+        for member in suspects:
+            silent_ms = (now - member.heard_at) * 1e3
+            note = events.MemberSuspect(member.incarnation, member.name, silent_ms)
+            effects.append(Note(note))
+        for member in gone:
+            effects += self._left(member, f"silent for {now - member.heard_at:.1f} s", now)
+        effects += self.training.evaluations.tick(now)
+        effects += self.training.checkpoints.tick(now)
+        effects += self.training.rows(now)
+        return [*effects, *(self._look_at_wait(now) if self.ending.running else [])]
+
+    def _look_at_wait(self, now: float) -> list[Effect]:
+        """End when something has been waited for too long; say so when it has no limit."""
+        before, self._wait = self._wait, self.training.waits()
+        if self._wait is None or before is None or before.kind != self._wait.kind:
+            self._wait_since = now
+            return []
+        waited_s, wait = now - self._wait_since, self._wait
+        if wait.limit_s is not None and waited_s > wait.limit_s:
+            error = f"waited {waited_s:.0f} s for {wait.text}"
+            return self._end("something did not come", now, error=error, save=wait.kind == "broker")
+        if waited_s > self.cluster.start_deadline_ms / 1e3:
+            self._wait_since = now
+            return [Note(events.Overdue(wait.text, waited_s * 1e3, "wait on"))]
+        return []
+
+    def _finished(self, task: object, error: str | None, now: float) -> list[Effect]:
+        if error is not None:
+            self.problems.append(f"{type(task).__name__}: {error}")
+        match task:
+            case WriteManifest():
+                return self.training.checkpoints.written(task, error, now)
+            case WriteSummary():
+                return self.ending.written(task, now)
+            case AppendMetrics():
+                return []
+        raise AssertionError(f"nobody asked for {task}")
+
+    # --- The end ----------------------------------------------------------------------------------
+
+    def _end_if_due(self, now: float) -> list[Effect]:
+        agreement = self.training.agreement
+        if agreement is None or not self.training.ready or not self.ending.running:
+            return []
+        target = reached(agreement.training, self.training.standing(now))
+        return self._end(f"reached {target}", now) if target else []
+
+    def _end(
+        self, reason: str, now: float, *, error: str | None = None, save: bool = True
+    ) -> list[Effect]:
+        ready = self.training.ready
+        self.training.figures.end(now)
+        return self.ending.begin(
+            reason, now, error=error, evaluate=ready and error is None, save=ready and save
+        )
+
+    def _about(self) -> dict[str, Any]:
+        wait = self.training.waits() if self.ending.running else None
+        return {
+            "run": self.run,
+            "state": self.state,
+            "waiting_for": wait.text if wait else "",
+            "refused": dict(self.refused),
+            "problems": list(self.problems),
+        }
+
+    def _summary(self, now: float) -> dict[str, Any]:
+        about = {
+            "run": self.run,
+            "reason": self.ending.reason,
+            "error": self.ending.error,
+            "refused": dict(self.refused),
+            "problems": list(self.problems),
+        }
+        return summary(self.training, now, about)

@@ -1,0 +1,345 @@
+"""The course of the training: what was agreed, who has what, who may train, what is due.
+
+Part of the coordinator. `settle` compares what each member should know with what it was told;
+`advance` begins what is due.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zmqps.actors.base import Effect, Note, Send, Work
+from zmqps.actors.coordinator.agreement import Agreement, restored_differences, text_of
+from zmqps.actors.coordinator.assignment import Assignment
+from zmqps.actors.coordinator.checkpoints import Checkpoints
+from zmqps.actors.coordinator.evaluations import Evaluations
+from zmqps.actors.coordinator.figures import Figures
+from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.run import EvaluationPlan, Standing, is_warm
+from zmqps.actors.coordinator.seats import Seats
+from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow
+from zmqps.protocol import events
+from zmqps.protocol.errors import ProtocolError
+from zmqps.protocol.messages import Declare, Declared, Evaluated, Refused, Roster
+from zmqps.protocol.settings import ClusterSettings
+
+SCHEMA = 1
+CHECKPOINT_EVERY_S = 300.0
+"""Seconds between checkpoints of a run that nobody gave training settings."""
+
+SAVE_DEADLINES = 4
+"""A checkpoint may take so many times `deadline_ms`: it is bytes on a disk, not one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the cluster waits for. `limit_s` is None when it may take for ever."""
+
+    kind: str
+    text: str
+    limit_s: float | None
+
+
+class Training:
+    """See the module.
+
+    `agreement` is None until the first declaration, `assignment` until all shards and a broker are
+    there too. `restored` is the manifest of the checkpoint in `folder` to go on from ({}: none).
+    """
+
+    def __init__(
+        self, members: Members, cluster: ClusterSettings, *, run: str, run_dir: str,
+        restored: Mapping[str, Any], folder: str,
+    ):  # fmt: skip
+        self.members = members
+        self.cluster = cluster
+        self.run = run
+        self.restored = restored
+        self.folder = folder
+        self.term = restored.get("term", 0) + 1
+        self.agreement: Agreement | None = None
+        self.assignment: Assignment | None = None
+        self.seats = Seats(cluster.replicas)
+        self.figures = Figures(restored)
+        deadline_s = cluster.deadline_ms / 1e3
+        self.evaluations = Evaluations(members, deadline_s, restored.get("evaluations", []))
+        self.checkpoints = Checkpoints(
+            members,
+            run_dir,
+            keep=cluster.checkpoints_kept,
+            deadline_s=SAVE_DEADLINES * deadline_s,
+            number=restored.get("number", 0),
+        )
+        self.warm = bool(restored.get("warm", False))
+        self.changed = False  # whether somebody may have to be told something
+        self._plan: EvaluationPlan | None = None
+        self._row_at = self._saved_s = 0.0
+        self._row_steps = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether all parameters have values."""
+        return self.assignment is not None and self.assignment.ready
+
+    # --- What members say ---------------------------------------------------------------------
+
+    def declare(
+        self, member: Member, declare: Declare, cause: int, now: float
+    ) -> Refused | list[Effect]:
+        """Take the first model, and later ones that do not differ from it."""
+        try:
+            theirs = Agreement.read(declare)
+        except ProtocolError as error:
+            return Refused("bad_request", str(error))
+        effects: list[Effect] = []
+        if self.agreement is None:
+            if self.restored and (lines := restored_differences(self.restored, theirs)):
+                return Refused("model", text_of(lines))
+            effects.append(self._agree(theirs))
+        elif lines := self.agreement.differences(theirs):
+            return Refused("model", text_of(lines))
+        member.declared, member.told_ready = True, self.ready
+        self.changed = True
+        declared = Declared(create=False, ready=self.ready)
+        if self.assignment and self.assignment.creator is member and not self.ready:
+            declared = Declared(create=True, ready=False)  # it asks again
+        return [*effects, self.members.send(member, declared, now, cause)]
+
+    def evaluated(self, member: Member, result: Evaluated, now: float) -> list[Effect]:
+        """Take the result of an evaluation."""
+        figures = self.figures
+        seconds, steps, epochs = figures.seconds(now), figures.steps, figures.epochs
+        at = {"seconds": seconds, "steps": steps, "epochs": epochs}
+        if not self.evaluations.received(member, result, at):
+            return []
+        row = MetricsRow(
+            seconds,
+            steps,
+            figures.images,
+            epochs,
+            test_loss=result.loss,
+            test_accuracy=result.accuracy,
+        )
+        note = events.EvaluationDone(
+            result.number, result.loss, result.accuracy, result.images, result.seconds
+        )
+        return [Note(note), Work(AppendMetrics((row,)))]
+
+    def left(self, member: Member) -> list[Effect]:
+        """Note that a member has left the table."""
+        self.changed = True
+        self.figures.left(member)
+        self.seats.leave(member.incarnation)
+        return self.checkpoints.shard_left(member) if member.role == "shard" else []
+
+    # --- Where the run stands -----------------------------------------------------------------
+
+    def standing(self, now: float) -> Standing:
+        """Return where the run stands."""
+        steps = [self.seats.step(r.incarnation) for r in self.members.replicas]
+        return Standing(
+            seconds=self.figures.seconds(now),
+            epochs=self.figures.epochs or 0.0,
+            first_step=self.seats.first_step,
+            last_step=min(steps, default=0),
+            accuracy=self.evaluations.accuracy,
+        )
+
+    def waits(self) -> Wait | None:
+        """Return what keeps the run from going on."""
+        start_s, deadline_s = self.cluster.start_deadline_ms / 1e3, self.cluster.deadline_ms / 1e3
+        if self.agreement is None:
+            texts = [*self._missing(), "a replica or client with a model"]
+            return Wait("model", " and ".join(texts), None)
+        if not self.ready and (texts := self._missing()):
+            return Wait("members", " and ".join(texts), start_s)
+        if not self.ready and self.assignment is not None:
+            return Wait("values", f"values on {', '.join(self.assignment.waiting)}", start_s)
+        if not self.members.of("broker"):
+            return Wait("broker", "a broker", deadline_s)
+        return None if self.members.trainers else Wait("replica", "a replica or client", None)
+
+    def reported(self, since: float) -> bool:
+        """Say whether every shard has told its totals since then."""
+        at = self.figures.reported_at
+        return all(at.get(shard.name, 0.0) >= since for shard in self.members.of("shard"))
+
+    def manifest(self, now: float) -> dict[str, Any]:
+        """Return the manifest of a checkpoint that begins now; see `WriteManifest`."""
+        agreement, assignment = self.agreement, self.assignment
+        assert agreement is not None and assignment is not None, "nothing was agreed on"
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "term": assignment.term,
+            "incarnation": self.members.incarnation,
+            "layout": agreement.layout.to_wire(),
+            "terms": dict(agreement.terms),
+            "rule": dict(agreement.rule),
+            "epoch": assignment.routes().epoch,
+            "ranges": [list(pair) for pair in assignment.table.ranges],
+            "seconds": self.figures.seconds(now),
+            "steps": self.figures.steps,
+            "images": self.figures.images,
+            "epochs": self.figures.epochs,
+            "warm": self.warm,
+            "seats": [{"seat": seat, "step": step} for seat, step in self.seats.steps.items()],
+            "evaluations": list(self.evaluations.done),
+        }
+
+    # --- What is due --------------------------------------------------------------------------
+
+    def advance(self, now: float) -> list[Effect]:
+        """Begin what is due while the run goes on: assignment, evaluation, checkpoint."""
+        if self.agreement is None:
+            return []
+        if self.assignment is None and not self._missing():
+            self._lay_out(self.agreement)
+        if not self.ready:
+            return []
+        if self.members.trainers:
+            self.figures.begin(now)
+        standing, training = self.standing(now), self.agreement.training
+        if not self.warm and is_warm(training.warmstart if training else None, standing):
+            self.warm = self.changed = True
+        effects: list[Effect] = []
+        if training and self.members.replicas and not self.evaluations.busy:
+            self._plan = self._plan or EvaluationPlan(training.evaluate_every, standing)
+            if self._plan.due(standing):
+                self._plan.passed(standing)
+                effects += self.evaluations.start(now)
+        every_s = training.checkpoint_every_s if training else CHECKPOINT_EVERY_S
+        if every_s and self.figures.session_seconds(now) - self._saved_s >= every_s:
+            effects += self.save(now)
+        return effects
+
+    def save(self, now: float) -> list[Effect]:
+        """Begin a checkpoint, unless one is under way."""
+        self._saved_s = self.figures.session_seconds(now)
+        return [] if self.checkpoints.busy else self.checkpoints.start(self.manifest(now), now)
+
+    def rows(self, now: float) -> list[Effect]:
+        """Write down how far the run is, every `status_every_ms` in which there were steps."""
+        figures = self.figures
+        due = now - self._row_at >= self.cluster.status_every_ms / 1e3
+        if not due or figures.session_steps == self._row_steps:
+            return []
+        self._row_at, self._row_steps = now, figures.session_steps
+        row = figures.row(now)
+        made = events.ProgressMade(
+            seconds=row.seconds,
+            steps=row.steps,
+            images=row.images,
+            epochs=row.epochs or 0.0,
+            images_per_s=figures.images_per_s,
+            loss=math.nan if row.loss is None else row.loss,
+            pushes_acked=figures.pushes_acked,
+            staleness_mean=row.staleness_mean or 0.0,
+        )
+        return [Note(made), Work(AppendMetrics((row,)))]
+
+    # --- What members should know -------------------------------------------------------------
+
+    def settle(self, now: float, *, release: bool) -> list[Effect]:
+        """Tell members what they do not know yet; with `release`, let replicas train."""
+        if not self.changed or self.assignment is None:
+            return []
+        self.changed = False
+        effects: list[Effect] = []
+        released = self._release(now) if release and self.ready else []
+        roster = self._roster()
+        effects += self.assignment.assign(roster, now)
+        for shard in self.members.of("shard"):
+            if shard.roster != roster:
+                shard.roster = roster
+                effects.append(self.members.send(shard, Roster(roster), now))
+        effects += self._routes(now)
+        effects += self.assignment.create(now)
+        for member in self.members.trainers if self.ready else []:
+            if not member.told_ready:
+                member.told_ready = True
+                effects.append(self.members.send(member, Declared(False, ready=True), now))
+        return [*effects, *released]
+
+    def _agree(self, agreement: Agreement) -> Note:
+        self.agreement = agreement
+        self.figures.epoch_images = agreement.images
+        training = agreement.training
+        slots = (training.subsets if training else None) or self.cluster.replicas
+        seats = {item["seat"]: item["step"] for item in self.restored.get("seats", [])}
+        self.seats = Seats(slots, seats)
+        layout = agreement.layout
+        return Note(
+            events.LayoutAccepted(
+                layout.digest, len(layout.tensors), len(layout.blocks), layout.nbytes
+            )
+        )
+
+    def _missing(self) -> list[str]:
+        """Say which shards and brokers the cluster cannot begin without."""
+        lacking = self.cluster.shards - len(self.members.of("shard"))
+        texts = [f"{lacking} of {self.cluster.shards} shards"] if lacking else []
+        return texts if self.members.of("broker") else [*texts, "a broker"]
+
+    def _lay_out(self, agreement: Agreement) -> None:
+        """Make the route table: all shards and a broker are there, and a model."""
+        files = tuple(f"{self.folder}/{name}" for name, _ in self.restored.get("files", ()))
+        self.assignment = Assignment(
+            self.members,
+            agreement,
+            self.cluster.shards,
+            term=self.term,
+            epoch=self.restored.get("epoch", 0) + 1,
+            restore=files,
+        )
+        self.changed = True
+
+    def _roster(self) -> tuple[int, ...]:
+        """Return whose pushes shards are to take: clients, and replicas that train.
+
+        A synchronous round waits for everybody in it, so no replica is in it before it is released,
+        nor when it has stopped.
+        """
+        return tuple(
+            member.incarnation
+            for member in self.members.trainers
+            if member.role == "client" or (member.released and not member.stopped)
+        )
+
+    def _routes(self, now: float) -> list[Send]:
+        assert self.assignment is not None
+        routes = self.assignment.routes()
+        sends = []
+        for member in self.members.of("broker", "shard", "replica", "client"):
+            if member.routes is not routes:
+                member.routes = routes
+                sends.append(self.members.send(member, routes, now))
+        return sends
+
+    def _release(self, now: float) -> list[Effect]:
+        """Let replicas train: all of them, or one while the warmstart lasts."""
+        replicas = self.members.replicas
+        if not self.warm:
+            replicas = replicas if not any(r.released for r in replicas) else []
+            replicas = replicas[:1]
+        effects: list[Effect] = []
+        for replica in replicas:
+            if replica.released is None:
+                release = replica.released = self.seats.take(replica.incarnation)
+                note = events.ReplicaReleased(replica.incarnation, release.slot, release.step)
+                effects += [Note(note), self.members.send(replica, release, now)]
+        return effects
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the parts contradict each other."""
+        for part in (self.seats, self.figures, self.checkpoints):
+            part.check_invariants()
+        if self.assignment is not None:
+            assert self.agreement is not None
+            self.assignment.check_invariants()
+        released = [r for r in self.members.replicas if r.released]
+        assert self.ready or not released
+        assert self.warm or len(released) <= 1, "the warmstart is one replica's"
+        slots = [(r.released.slot, r.released.order) for r in released if r.released]
+        assert len(set(slots)) == len(slots), "two replicas see the same batches"

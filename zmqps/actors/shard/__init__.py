@@ -1,0 +1,1 @@
+"""The shard: holds blocks of the parameters, applies pushes and answers fetches."""

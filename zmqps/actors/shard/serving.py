@@ -1,0 +1,96 @@
+"""What a shard answers to a fetch and to first values, and the log lines of its requests."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from zmqps.actors.base import Array, Arrays
+from zmqps.actors.shard.blocks import Blocks
+from zmqps.actors.shard.pushes import OpenPush, check_parts, check_rows, name_of
+from zmqps.optim.clip import all_finite
+from zmqps.protocol import events
+from zmqps.protocol.messages import Create, Created, Fetch, Fetched, Message, Refused
+from zmqps.protocol.parts import Part
+from zmqps.protocol.wire import ARRAYS_MAX
+
+
+def fetch(blocks: Blocks, body: Fetch, epoch: int) -> tuple[Fetched | Refused, list[Array]]:
+    """Return the answer to a fetch and its arrays, which are given away."""
+    if len(body.wants) > ARRAYS_MAX:
+        reason = f"{len(body.wants)} blocks, at most {ARRAYS_MAX} fit into an answer"
+        return Refused("bad_request", reason, epoch), []
+    refused = check_rows(blocks, body.wants, epoch)
+    if refused is not None:
+        return refused, []
+    parts: list[Part] = []
+    arrays: list[Array] = []
+    unchanged: list[int] = []
+    for want in body.wants:
+        stored = blocks.by_key[want.key]
+        version = blocks.version(stored)
+        if want.known == version:
+            unchanged.append(want.key)
+        else:
+            parts.append(Part(want.key, want.start, want.stop, version))
+            arrays.append(blocks.rows(stored, want.start, want.stop))
+    return Fetched(tuple(parts), tuple(unchanged)), arrays
+
+
+def create(blocks: Blocks, body: Create, arrays: Arrays, epoch: int) -> Created | Refused:
+    """Take first values of `given` blocks; what has values, or will be made, is left alone."""
+    refused = check_parts(blocks, body.parts, arrays, epoch, whole=True)
+    if refused is not None:
+        return refused
+    for part, array in zip(body.parts, arrays, strict=True):
+        if not all_finite(array):
+            place = name_of(blocks.by_key[part.key].block)
+            return Refused("values", f"{place}: the values are not finite", epoch)
+    created: list[int] = []
+    existed: list[int] = []
+    for part, array in zip(body.parts, arrays, strict=True):
+        given = blocks.by_key[part.key].block.initial.kind == "given"
+        if given and part.key in blocks.missing:
+            blocks.put(part.key, np.array(array, order="C"))
+            created.append(part.key)
+        else:
+            existed.append(part.key)
+    return Created(tuple(created), tuple(existed))
+
+
+def served(message: Message, body: Fetched, arrays: Sequence[Array], now: float) -> events.Served:
+    """Return the log line of a fetch."""
+    return events.Served(
+        sender=message.incarnation,
+        sequence=message.sequence,
+        keys=[part.key for part in body.parts],
+        versions=[part.version.updates for part in body.parts],
+        unchanged=len(body.unchanged),
+        nbytes=sum(array.nbytes for array in arrays),
+        received_at=now,
+    )
+
+
+def applied(push: OpenPush, now: float) -> events.Applied:
+    """Return the log line of a push."""
+    receipts = push.done()
+    return events.Applied(
+        sender=push.message.incarnation,
+        sequence=push.message.sequence,
+        number=push.body.number,
+        step=push.body.step,
+        keys=[receipt.key for receipt in receipts],
+        outcomes=[receipt.outcome for receipt in receipts],
+        version_read=[part.version.updates for part in push.body.parts],
+        version_applied=[receipt.version.updates for receipt in receipts],
+        staleness=[receipt.staleness for receipt in receipts],
+        nbytes=push.nbytes,
+        received_at=push.received_at,
+        applied_at=now,
+    )
+
+
+def nonfinite_refused(push: OpenPush) -> Iterator[events.NonfiniteRefused]:
+    """Yield a log line for each block whose gradient was refused."""
+    who, body = push.message.incarnation, push.body
+    for block in push.nonfinite:
+        yield events.NonfiniteRefused(who, body.number, body.step, block.tensor, block.number)

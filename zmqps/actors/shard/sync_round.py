@@ -1,0 +1,158 @@
+"""Synchronous training: each block averages one push of every live replica, then moves once.
+
+Rounds are per block, so how a push was packaged into messages does not matter. A message is
+answered when all of its blocks have moved. Nothing here waits for another shard, and each round
+waits for those who live and have not yet pushed: a roster that changes ends the wait.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zmqps.actors.base import Array
+from zmqps.actors.shard.blocks import Blocks, StoredBlock
+from zmqps.actors.shard.pushes import OpenPush, staleness
+from zmqps.optim.clip import all_finite
+from zmqps.protocol.parts import Part, Receipt
+
+
+@dataclass(slots=True, eq=False)
+class Round:
+    """One block's round: Σ of the finite gradients, who took part, and who waits for the end."""
+
+    total: Array
+    finite: int = 0
+    numbers: dict[int, int] = field(default_factory=dict)  # incarnation → push number
+    refused: set[int] = field(default_factory=set)  # whose gradient is not finite
+    waiting: list[tuple[OpenPush, int]] = field(default_factory=list)
+
+
+class InRounds:
+    """The rounds of all blocks. `total` is one extra buffer a block, made at its first round."""
+
+    def __init__(self, blocks: Blocks, live: frozenset[int]):
+        self.blocks = blocks
+        self.live = live
+        self._rounds: dict[int, Round] = {}
+        self._open: dict[tuple[int, int], OpenPush] = {}  # not answered, by message
+        self._early: list[OpenPush] = []  # for the next round of some block, in order
+
+    def take(self, push: OpenPush) -> list[OpenPush]:
+        """Take a push that was checked; return those that can be answered now."""
+        known = self._open.get(push.identity)
+        if known is not None:  # sent again: the answer goes where it came from last
+            known.peer = push.peer
+            return []
+        self._open[push.identity] = push
+        self._early.append(push)
+        return self._proceed()
+
+    def roster(self, live: frozenset[int]) -> list[OpenPush]:
+        """Take a new roster: rounds no longer wait for those who left; what they gave counts."""
+        self.live = live
+        for push in [p for p in self._early if p.message.incarnation not in live]:
+            self._early.remove(push)
+            del self._open[push.identity]
+        self._finish([key for key, round_ in self._rounds.items() if round_.numbers])
+        return [*self._answered(), *self._proceed()]
+
+    def _proceed(self) -> list[OpenPush]:
+        """Let every early push join whose blocks are free for it, until none moves any more."""
+        answered: list[OpenPush] = []
+        while joining := self._next():
+            self._early.remove(joining)
+            for index, part, gradient in joining.parts():
+                self._join(joining, index, part, gradient)
+            joining.arrays = ()
+            self._finish([part.key for part in joining.body.parts])
+            answered += self._answered()
+        return answered
+
+    def _next(self) -> OpenPush | None:
+        return next((push for push in self._early if not self._taken(push)), None)
+
+    def _taken(self, push: OpenPush) -> bool:
+        """Say whether another push of its replica is in the present round of one of its blocks."""
+        who, number = push.message.incarnation, push.body.number
+        return any(
+            part.key in self._rounds and self._rounds[part.key].numbers.get(who, number) != number
+            for part in push.body.parts
+        )
+
+    def _join(self, push: OpenPush, index: int, part: Part, gradient: Array) -> None:
+        stored = self.blocks.by_key[part.key]
+        who, number = push.message.incarnation, push.body.number
+        if self.blocks.seen(stored, who, number):
+            push.receipts[index] = Receipt(part.key, "duplicate", self.blocks.version(stored), -1)
+            return
+        round_ = self._rounds.get(part.key)
+        if round_ is None:
+            round_ = self._rounds[part.key] = Round(np.empty(stored.block.shape, gradient.dtype))
+        round_.waiting.append((push, index))
+        if who in round_.numbers:  # the same push in another message: it has been counted
+            return
+        round_.numbers[who] = number
+        if not all_finite(gradient):
+            round_.refused.add(who)
+            push.nonfinite.append(stored.block)
+        else:
+            _accumulate(round_.total, gradient, first=not round_.finite)
+            round_.finite += 1
+
+    def _finish(self, keys: list[int]) -> None:
+        """Apply the rounds of these blocks in which everybody who lives has taken part."""
+        for key in keys:
+            round_ = self._rounds.get(key)
+            if round_ is not None and round_.numbers and self.live <= round_.numbers.keys():
+                self._apply(self.blocks.by_key[key], round_)
+
+    def _apply(self, stored: StoredBlock, round_: Round) -> None:
+        """Move the block by the mean of the finite gradients, and write everybody's receipt."""
+        before = self.blocks.version(stored)
+        for who, number in round_.numbers.items():
+            self.blocks.record(stored, who, number)
+        if round_.finite:
+            with np.errstate(over="ignore"):
+                np.multiply(round_.total, 1 / round_.finite, out=round_.total)
+        # Finite gradients may have a sum that is not: then none of them is applied.
+        moved = round_.finite > 0 and all_finite(round_.total)
+        if moved:
+            self.blocks.update(stored, 0, stored.rows, round_.total)
+        version = self.blocks.version(stored)
+        for push, index in round_.waiting:
+            refused = not moved or push.message.incarnation in round_.refused
+            push.receipts[index] = Receipt(
+                stored.block.key,
+                "nonfinite" if refused else "applied",
+                version,
+                staleness(before, push.body.parts[index].version),
+            )
+        self._rounds[stored.block.key] = Round(round_.total)
+
+    def _answered(self) -> list[OpenPush]:
+        done = [push for push in self._open.values() if push.complete]
+        for push in done:
+            del self._open[push.identity]
+        return done
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the rounds contradict themselves."""
+        for key, round_ in self._rounds.items():
+            assert round_.finite == len(round_.numbers) - len(round_.refused)
+            assert round_.total.shape == self.blocks.by_key[key].block.shape
+            assert not round_.numbers or not self.live <= round_.numbers.keys(), "none is missing"
+            for push, index in round_.waiting:
+                assert push.receipts[index] is None
+                assert push.identity in self._open
+        for push in self._early:
+            assert self._open[push.identity] is push
+            assert push.arrays
+
+
+def _accumulate(total: Array, gradient: Array, *, first: bool) -> None:
+    """Do total = gradient, or total += gradient."""
+    if first:
+        total[...] = gradient
+    else:
+        with np.errstate(over="ignore"):
+            np.add(total, gradient, out=total)

@@ -1,0 +1,1 @@
+"""The commands of `zmqps`, one module for each group; `zmqps.cli` puts them together."""

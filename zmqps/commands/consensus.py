@@ -1,0 +1,254 @@
+# ruff: noqa: PLC0415 - see cli.py
+"""`zmqps consensus`: agents that minimise the sum of their functions without sharing data."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from zmqps.commands.options import (
+    AT_LEAST_1,
+    FOLDER,
+    examples,
+    json_option,
+    print_json,
+    set_option,
+)
+
+if TYPE_CHECKING:
+    from zmqps.consensus.comparison import Timed
+    from zmqps.consensus.problem import Problem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+KEYS = (
+    *("rounds", "consensus_error", "mean_error", "worst_agent_error", "objective_gap", "x_mean"),
+    "reached_tol",
+)
+
+
+class FileOrCommand(click.Group):
+    """`zmqps consensus FILE` is short for `zmqps consensus run FILE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `run` before what is no command."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def problem_options(function: Function) -> Function:
+    """Add what overrides a file's settings."""
+    for option in (
+        set_option,
+        click.option("--topology", metavar="NAME", help="Who hears whom, such as ring or star."),
+        click.option("--agents", type=AT_LEAST_1, help="Number of agents."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(
+    cls=FileOrCommand,
+    epilog=examples(
+        "zmqps consensus check ring.json",
+        "zmqps consensus ring.json --vectorized",
+        "zmqps consensus ring.json --vectorized --json",
+        "zmqps consensus compare ring.json star.yaml --csv runs.csv --plot runs.png",
+    ),
+)
+def consensus() -> None:
+    """Minimise a sum of functions between agents.
+
+    By the distributed subgradient method: nobody sees another's data. zmqps consensus FILE runs
+    the problem in FILE (JSON or YAML).
+    """
+
+
+@consensus.command(hidden=True, epilog=examples("zmqps consensus ring.json --vectorized"))
+@click.argument("file", type=FOLDER)
+@click.option("--vectorized", is_flag=True, help="One matrix product a round, no messages.")
+@problem_options
+@click.option(
+    "--run-dir", type=FOLDER, metavar="DIR",
+    help="The folder of the run, new or empty  [default: a new one under runs/]",
+)  # fmt: skip
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+def run(
+    file: Path, vectorized: bool, run_dir: Path | None, as_json: bool, quiet: bool, **how: Any
+) -> int:
+    """Run the problem in FILE."""
+    if not vectorized:
+        raise click.UsageError("needs --vectorized")
+    from zmqps.runs.folder import make_run
+
+    problem = _load(file, **how)
+    folder = make_run(problem.settings.name, run_dir)
+    timed = _run(problem, file, tell=not quiet)
+    found = {**timed.run.as_json(), "run_dir": str(folder)}
+    _record(folder, timed, found)
+    if as_json:
+        print_json({name: found[name] for name in (*KEYS, *(n for n in found if n not in KEYS))})
+    else:
+        click.echo(_words(timed, folder))
+    if timed.run.diagnosis is not None:
+        click.echo(f"zmqps: {timed.run.diagnosis}", err=True)
+        return 1
+    return 0
+
+
+@consensus.command(
+    epilog=examples("zmqps consensus check ring.json", "zmqps consensus check a.yaml --json")
+)
+@click.argument("file", type=FOLDER)
+@problem_options
+@json_option
+def check(file: Path, as_json: bool, **how: Any) -> int:
+    """Check FILE before anything runs.
+
+    Each assumption of the theory with its value, and an honest forecast. The exit code is 1 when
+    the problem would be refused.
+    """
+    from zmqps.consensus.check import check as check_problem
+
+    report = check_problem(_load(file, **how))
+    if as_json:
+        print_json(report.as_json())
+    else:
+        click.echo(str(report))
+    return 0 if report.runs else 1
+
+
+@consensus.command(
+    epilog=examples(
+        "zmqps consensus compare ring.json star.yaml --csv runs.csv",
+        "zmqps consensus compare ring.json star.yaml --csv runs.csv --plot",
+    )
+)
+@click.argument("files", type=FOLDER, nargs=-1, required=True)
+@click.option("--csv", type=FOLDER, metavar="FILE", help="Append a row for each run.")
+@click.option(
+    "--plot", type=FOLDER, metavar="[FILE]", is_flag=False, flag_value=Path("compare.png"),
+    help="Draw error against round  [default file: compare.png]",
+)  # fmt: skip
+@problem_options
+@json_option
+def compare(
+    files: tuple[Path, ...], csv: Path | None, plot: Path | None, as_json: bool, **how: Any
+) -> int:
+    """Run the problems in FILES, one after the other, and compare them."""
+    from zmqps.consensus.comparison import append
+
+    problems = [_load(file, **how) for file in files]
+    runs = [_run(problem, file) for problem, file in zip(problems, files, strict=True)]
+    rows = [timed.row for timed in runs]
+    if csv is not None:
+        append(csv, rows)
+    if plot is not None:
+        from zmqps.consensus.picture import draw
+
+        draw([(one.problem.settings.name, one.problem, one.run) for one in runs], plot)
+    if as_json:
+        print_json(rows)
+    else:
+        _table(rows)
+    return 1 if any(timed.run.diagnosis for timed in runs) else 0
+
+
+def _load(
+    file: Path, *, agents: int | None, topology: str | None, settings: dict[str, object]
+) -> "Problem":
+    from zmqps.jobfile.consensus import load_problem
+
+    overrides: dict[str, object] = {}
+    if agents is not None:
+        overrides["num_agents"] = agents
+    if topology is not None:
+        overrides["topology"] = topology
+    if overrides:
+        overrides["neighbors"] = None  # those of the file are of another graph
+    return load_problem(file, {**overrides, **settings})
+
+
+def _run(problem: "Problem", file: Path, *, tell: bool = False) -> "Timed":
+    from time import perf_counter
+
+    from zmqps.consensus.comparison import Timed
+    from zmqps.consensus.errors import ConsensusError
+    from zmqps.consensus.measures import Measures
+    from zmqps.consensus.recursion import run as run_problem
+    from zmqps.jobfile.consensus import mistake
+
+    def show(now: Measures) -> None:
+        error = "" if now.mean_error is None else f", optimality error {now.mean_error:.4e}"
+        click.echo(
+            f"round {now.rounds:,}: consensus error {now.consensus_error:.4e}{error}", err=True
+        )
+
+    start = perf_counter()
+    try:
+        found = run_problem(problem, show if tell else None)
+    except ConsensusError as error:
+        raise mistake(error, file.name) from None
+    return Timed(problem, found, "vectorized", perf_counter() - start)
+
+
+def _record(folder: Path, timed: "Timed", found: dict[str, Any]) -> None:
+    """Write the run folder: settings, trace, summary, picture."""
+    import csv
+    import json
+
+    from zmqps.consensus.picture import draw
+    from zmqps.jobfile.text import write_text
+
+    settings = timed.problem.settings
+    text = write_text(settings.model_dump(mode="json", exclude_none=True))
+    (folder / "consensus.yaml").write_text(text, encoding="utf-8")
+    with (folder / "trace.csv").open("w", encoding="utf-8", newline="") as opened:
+        rows = [one.as_json() for one in timed.run.trace]
+        names = [name for name in rows[0] if name != "x_mean"]
+        writer = csv.DictWriter(opened, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / "summary.json").write_text(json.dumps(found, indent=2), encoding="utf-8")
+    draw([(settings.name, timed.problem, timed.run)], folder / "curve.png")
+
+
+def _words(timed: "Timed", folder: Path) -> str:
+    last, tol = timed.run.last, timed.problem.settings.consensus.tol
+    reached = "reached" if timed.run.reached_tol else "not reached"
+    numbers = {
+        "rounds": f"{last.rounds:,} in {timed.seconds:.2f} s",
+        "worst agent": _number(last.worst_agent_error),
+        "mean error": _number(last.mean_error),
+        "consensus error": _number(last.consensus_error),
+        "objective gap": _number(last.objective_gap),
+        "averaged": f"objective gap {_number(timed.run.average.objective_gap)}",
+        "tol": "none" if tol is None else f"{tol:g} {reached}",
+        "run folder": folder,
+    }
+    return "\n".join(f"{name:16} {value}" for name, value in numbers.items())
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.6e}"
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    columns = ("name", "topology", "weights", "rounds")
+    errors = ("worst_agent_error", "mean_error", "consensus_error", "objective_gap")
+    lines = [[*columns, *(name.replace("_", " ") for name in errors), "messages", "seconds"]]
+    for row in rows:
+        shown = [_number(row[name]) if row[name] is not None else "-" for name in errors]
+        lines.append(
+            [
+                *(str(row[n]) for n in columns),
+                *shown,
+                f"{row['messages']:,}",
+                f"{row['seconds']:.2f}",
+            ]
+        )
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())

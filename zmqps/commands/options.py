@@ -1,0 +1,96 @@
+"""Options and words that several commands share."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+JOBS = Path(__file__).parents[1] / "jobs"
+
+FOLDER = click.Path(path_type=Path)
+AT_LEAST_1 = click.IntRange(min=1)
+
+
+class JobFile(click.ParamType[str]):
+    """A job file; completes those that come with zmqps too."""
+
+    name = "job"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the shipped jobs that fit, and let the shell add files."""
+        del ctx, param
+        names = sorted(path.name for path in JOBS.glob("*.yaml"))
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*found, CompletionItem(incomplete, type="file")]
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help page."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def address_options(function: Function) -> Function:
+    """Add the options that say where a process is."""
+    options = [
+        click.option(
+            "--coordinator", metavar="ADDRESS",
+            help="Where the coordinator is: HOST, HOST:PORT or ipc://PATH  "
+            "[default: 127.0.0.1:7077; $ZMQPS_COORDINATOR]",
+        ),
+        click.option(
+            "--bind", multiple=True, metavar="ADDRESS",
+            help="Where to listen; may be given again. Port 0 is any free one  "
+            "[default: faces the coordinator; $ZMQPS_BIND]",
+        ),
+        click.option(
+            "--advertise", metavar="HOST",
+            help="The name under which others reach this host  [$ZMQPS_ADVERTISE]",
+        ),
+        click.option(
+            "--run-dir", type=FOLDER, metavar="DIR",
+            help="Where logs go  [default: the run's folder; $ZMQPS_RUN_DIR]",
+        ),
+        click.option(
+            "--cluster", type=FOLDER, metavar="FILE",
+            help="A cluster file (YAML) with what is not told otherwise  [$ZMQPS_CLUSTER]",
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def set_option(function: Function) -> Function:
+    """Add --set PATH=VALUE, checked to have both parts."""
+
+    def split(
+        _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+    ) -> dict[str, object]:
+        for value in values:
+            path, equals, _ = value.partition("=")
+            if not path or not equals:
+                raise click.BadParameter(f"{value!r} is no PATH=VALUE, such as training.batch=32")
+        return {path: value for path, _, value in (value.partition("=") for value in values)}
+
+    return click.option(
+        "--set", "settings", multiple=True, metavar="PATH=VALUE", callback=split,
+        help="Override a setting of the job file; may be given again.",
+    )(function)  # fmt: skip
+
+
+def json_option(function: Function) -> Function:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")(
+        function
+    )
+
+
+def print_json(value: object) -> None:
+    """Print a JSON object on standard output."""
+    click.echo(json.dumps(value, indent=2, default=str))

@@ -1,0 +1,98 @@
+"""Consensus files: YAML or JSON, read as job files are, with every mistake at its line."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from zmqps.consensus.errors import ConsensusError
+from zmqps.consensus.problem import Problem, build
+from zmqps.consensus.settings import ConsensusSettings
+from zmqps.jobfile.problems import add_problems
+from zmqps.jobfile.text import TEXT_BYTES_MAX, Document, JobError, Place, override, read_text
+from zmqps.jobfile.text import Problem as Mistake
+
+SHORT: Final = {"topology": "kind", "weight_rule": "rule", "objective": "kind"}
+"""`topology: ring` is short for `topology: {kind: ring}`, and so on."""
+
+
+def load_problem(file: Path, overrides: Mapping[str, object] | None = None) -> Problem:
+    """Read a consensus file and put its problem together; its paths start from its folder.
+
+    Raises JobError with every mistake found.
+    """
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(TEXT_BYTES_MAX + 1)
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        raise JobError(str(file), [Mistake("", None, None, message)]) from None
+    document = _read(raw, file, overrides or {})
+    settings = _validate(document, file.name)
+    try:
+        return build(settings, file.parent)
+    except ConsensusError as error:
+        raise mistake(error, file.name, document) from None
+
+
+def parse_settings(
+    raw: bytes | str, file: Path, overrides: Mapping[str, object] | None = None
+) -> ConsensusSettings:
+    """Return the settings in a text. Raises JobError with every mistake found."""
+    return _validate(_read(raw, file, overrides or {}), file.name)
+
+
+def mistake(error: ConsensusError, source: str, document: Document | None = None) -> JobError:
+    """Return a mistake of the parts together as one of the file, with its line if known."""
+    place: Place = tuple(int(p) if p.isdecimal() else p for p in error.place.split("."))
+    line = document.line(place) if document else None
+    return JobError(source, [Mistake(error.place, line, None, error.message)])
+
+
+def _read(raw: bytes | str, file: Path, overrides: Mapping[str, object]) -> Document:
+    document = read_text(raw, file.name)
+    if not isinstance(document.values, dict):
+        what = "is empty" if document.values is None else "is not a mapping"
+        message = f"{what}: expected settings, such as topology, num_agents and step_size"
+        raise JobError(file.name, [Mistake("", None, document.values, message)])
+    _spell_out(document.values)
+    for path, value in overrides.items():
+        override(document, path, value)
+    document.values.setdefault("name", file.stem)
+    _spell_out(document.values)
+    return document
+
+
+def _spell_out(values: dict[str, object]) -> None:
+    """Write short forms at length."""
+    for name, key in SHORT.items():
+        _lengthen(values, name, key)
+    topology = values.get("topology")
+    if isinstance(topology, dict):  # graphs within, too
+        _lengthen(topology, "graph", "kind")
+        graphs = topology.get("graphs")
+        if isinstance(graphs, list):
+            topology["graphs"] = [{"kind": g} if isinstance(g, str) else g for g in graphs]
+
+
+def _lengthen(values: dict[str, object], name: str, key: str) -> None:
+    if isinstance(values.get(name), str):
+        values[name] = {key: values[name]}
+
+
+def _validate(document: Document, source: str) -> ConsensusSettings:
+    settings = None
+    try:
+        # As JSON, strictly: see job.py.
+        text = json.dumps(document.values, allow_nan=False)
+        settings = ConsensusSettings.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        add_problems(document, error, ConsensusSettings)
+    except (TypeError, ValueError) as error:
+        document.fault((), None, f"overrides must be plain values: {error}")
+    if settings is None or document.faults:
+        mistakes = sorted(document.faults.values(), key=lambda one: one.line or 0)
+        raise JobError(source, mistakes)
+    return settings
