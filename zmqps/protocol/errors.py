@@ -20,14 +20,14 @@ def expect(value: object, kind: type[T], place: str) -> T:
     Raises ProtocolError that names the place, the value and what is allowed.
     """
     if type(value) is not kind:
-        raise ProtocolError(f"{place}: {reprlib.repr(value)} is no {kind.__name__}")
+        raise ProtocolError(f"{place}: {reprlib.repr(value):.200} is no {kind.__name__}")
     return value
 
 
 def expect_items(value: object, place: str, count: int | None = None) -> list[object]:
     """Return the items of a received list (or tuple), `count` of them unless it is None."""
     if not isinstance(value, list | tuple):
-        raise ProtocolError(f"{place}: {reprlib.repr(value)} is no list")
+        raise ProtocolError(f"{place}: {reprlib.repr(value):.200} is no list")
     if count is not None and len(value) != count:
         raise ProtocolError(f"{place}: {len(value)} items, expected {count}")
     return list(value)

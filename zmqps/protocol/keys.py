@@ -17,7 +17,7 @@ from zmqps.protocol.tensors import DTYPES, Dtype, Initial, TensorSpec
 
 BLOCK_BYTES_MAX = 1 << 20
 # Bounds on a layout, checked before it is cut: a peer's layout must not exhaust our memory.
-BLOCKS_MAX = 1 << 20
+BLOCKS_MAX = 1 << 16
 AXES_MAX = 16
 NAME_BYTES_MAX = 255
 # Far enough below the largest float32 for any multiple that a start draws.
