@@ -28,6 +28,7 @@ OVERRIDES: dict[str, object] = {
     "training.warmstart": None,
     "training.n_fetch": 1,
     "training.n_push": 1,
+    "training.staleness_max": None,
     "training.evaluate_every": {"seconds": 1000},
     "training.checkpoint_every_s": 0,
     "cluster.replicas": 2,
@@ -96,7 +97,7 @@ def replicas_2_vs_loops() -> dict[str, Any]:
     ratios = [s["images_per_s"] / alone for s, alone in zip(summaries, loops, strict=True)]
     last = summaries[-1]
     how = (
-        f"conv.yaml, n_fetch = n_push = 1, two shards, {SECONDS:.0f} s each in turn; "
+        f"conv.yaml, asynchronous, n_fetch = n_push = 1, two shards, {SECONDS:.0f} s each in turn; "
         f"median of {ROUNDS} pairs"
     )
     return {
