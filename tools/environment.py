@@ -23,6 +23,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {"run": ("run.txt",), "test": ("run.txt", "test.txt")}
+PROJECT = ("--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat")
+"""How the project is installed: its folder as a plain entry of the path.
+
+Setuptools' own finder comes after the path, where a folder called zmqps, as in the one that holds
+this checkout, would be taken for the package.
+"""
 
 
 class Environment:
@@ -39,7 +45,7 @@ class Environment:
         """SHA-256 of what `level` depends on: Python, the place, the build settings, the locks."""
         settings = tomllib.loads((self.root / "pyproject.toml").read_text())
         build = [settings["build-system"], settings["project"], settings["tool"]["setuptools"]]
-        sha = hashlib.sha256(json.dumps([sys.version, str(self.root), build]).encode())
+        sha = hashlib.sha256(json.dumps([sys.version, str(self.root), build, PROJECT]).encode())
         for lock in LOCKS[level]:
             sha.update((self.root / "tools/locks" / lock).read_bytes())
         return sha.hexdigest()
@@ -59,7 +65,7 @@ class Environment:
         try:
             for lock in LOCKS[level]:
                 self.pip("--require-hashes", "--requirement", f"tools/locks/{lock}")
-            self.pip("--no-deps", "--no-build-isolation", "--editable", ".")
+            self.pip(*PROJECT, "--editable", ".")
         except subprocess.CalledProcessError as error:
             if error.returncode > 0:  # pip gave up by itself, and has put back what it changed
                 self.mark.unlink()

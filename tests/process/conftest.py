@@ -64,6 +64,7 @@ class Place:
             "ZMQPS_CHECK": "1",
             "XDG_RUNTIME_DIR": str(self.sockets),
             "OMP_NUM_THREADS": "1",
+            "PYTHONSAFEPATH": "1",  # as with the command zmqps, the current folder is no place
             **self.variables,
         }
         process = subprocess.Popen(

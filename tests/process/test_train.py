@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -143,3 +144,24 @@ def test_a_run_is_held_by_one(place):
     code, _, err = place.run("status", "--run", "run", "--deadline", "0.2")
     assert code in (1, 2)
     assert err.count("\n") == 1
+
+
+def test_a_launcher_that_was_stopped_goes_on(place):
+    """As with Ctrl-Z and `fg`: the coordinator has taken its observer for gone meanwhile."""
+    limits = {"heartbeat_ms": 200, "suspect_ms": 600, "gone_ms": 1500}
+    words = [word for name, ms in limits.items() for word in ("--set", f"cluster.{name}={ms}")]
+    command = place.start("train", "softmax.yaml", "--seconds", 12, "--run-dir", "r", *words)
+    command.wait_for("training")
+    command.process.send_signal(signal.SIGSTOP)
+    time.sleep(4)  # what is tested is that it was silent for long
+    code, _, told = command.end(signal.SIGCONT)
+    assert code == 0, told
+    assert "Traceback" not in told
+
+
+def test_a_folder_called_like_the_package_is_not_taken_for_it(place):
+    """As where a clone lies, with runs/ of its own."""
+    (place.folder / "zmqps" / "runs").mkdir(parents=True)
+    code, out, err = place.run("train", *SMALL, "--seconds", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["steps"] > 0

@@ -6,6 +6,7 @@ kernel to kill it when its parent dies (`die_with_parent`). What it writes goes 
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,6 @@ PARENT = "ZMQPS_PARENT"
 PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 4096
 TAIL_LINES = 8
-LOG_LINES = 3  # they are long
 
 
 def die_with_parent() -> None:
@@ -72,9 +72,10 @@ class Child:
         """
         told = f"{name or self.role} (process {self.process.pid}) {self.end()}"
         log = self.output.with_name(f"{name}.jsonl")
-        for path, count in ((self.output, TAIL_LINES), (log, LOG_LINES)):
-            if lines := tail(path)[-count:]:
-                return "\n  ".join([f"{told}; the end of {path}:", *lines])
+        if lines := tail(self.output):
+            return "\n  ".join([f"{told}; the end of {self.output}:", *map(printable, lines)])
+        if lines := tail(log)[-1:]:  # one event, as JSON: long
+            return f"{told}; the end of {log}:\n  {_short(printable(lines[0]))}"
         return f"{told}; it wrote nothing"
 
 
@@ -84,7 +85,8 @@ class Children:
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self.all: list[Child] = []
         self._folder = folder
-        self._variables = {**variables, PARENT: str(os.getpid())}
+        # A folder called zmqps in the current one is not the package.
+        self._variables = {**variables, PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         self._poller = zmq.Poller()
         self._watched: dict[int, Child] = {}
 
@@ -161,6 +163,17 @@ class Children:
         for child in self.all:
             if child.output.exists() and not child.output.stat().st_size:
                 child.output.unlink()
+
+
+def printable(text: str) -> str:
+    """Return a text with nothing in it that a terminal would act on."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _short(line: str) -> str:
+    """Cut a line to the terminal's width."""
+    width = max(40, shutil.get_terminal_size().columns - 2)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def tail(path: Path) -> list[str]:

@@ -90,6 +90,13 @@ def remove_process_folder() -> None:
         os.close(held[1])
 
 
+def sweep() -> None:
+    """Remove what this user's killed processes have left behind."""
+    root = ipc_root()
+    with _locked(root / LOCK):
+        _sweep(root)
+
+
 def _sweep(root: Path) -> None:
     """Remove the folders of processes that are gone. The root's lock is held."""
     for folder in root.iterdir():

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import zmq
+
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.runtime.children import Child, Children
 from zmqps.runtime.interrupts import Interrupts
-from zmqps.runtime.ipc import ipc_endpoint
+from zmqps.runtime.ipc import ipc_endpoint, sweep
 from zmqps.runtime.observer import Observer, ObserverError
 from zmqps.runtime.run_folder import LOGS
 
@@ -82,6 +84,7 @@ class _Launch:
         self.said: list[list[str]] = []
         self.interrupts = 0
         self.fatal = False
+        self.asked_to_end = False
         self.deadline: float | None = None  # by when all must have ended
         self.observer: Observer | None = None
         self.asked_at = 0.0
@@ -191,35 +194,45 @@ class _Launch:
             self.children.end()
 
     def _ask_to_end(self) -> None:
-        """Ask the coordinator to end the run, as Ctrl-C would in its own terminal."""
-        if self.coordinator.code is None:
+        """Ask the coordinator to end the run, as Ctrl-C would in its own terminal.
+
+        Once: the second one would kill it, with all that it has to say.
+        """
+        if self.coordinator.code is None and not self.asked_to_end:
+            self.asked_to_end = True
             self.coordinator.process.send_signal(signal.SIGINT)
 
     def _status(self) -> None:
         if self.observer is None:
             return
+        socket = self.observer.socket
         try:
             if time.monotonic() >= self.asked_at + STATUS_EVERY_S:
                 self.asked_at = time.monotonic()
                 self.observer.ask()
             tree = self.observer.read()
         except ObserverError:  # the run ends; its processes say the rest
-            self._close_observer()
+            self._close_observer(socket)
             return
+        if self.observer.socket is not socket:  # it was taken for gone, and began anew
+            self.children.unwatch(socket)
+            self.children.watch(self.observer.socket)
         if tree is not None:
             self.names |= {member["pid"]: member["name"] for member in tree.get("members", ())}
             self.on_status(tree)
 
-    def _close_observer(self) -> None:
+    def _close_observer(self, watched: "zmq.Socket[bytes]") -> None:
         if self.observer is not None:
-            self.children.unwatch(self.observer.socket)
+            self.children.unwatch(watched)
             self.observer.close()
             self.observer = None
 
     # --- The end ------------------------------------------------------------------------------
 
     def _clean(self) -> None:
-        self._close_observer()
+        if self.observer is not None:
+            self._close_observer(self.observer.socket)
         self.children.end()
         self.children.forget_silent()
+        sweep()  # the folders of those that were killed
         Path(self.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)

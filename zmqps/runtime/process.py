@@ -51,11 +51,13 @@ def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
             context.term()
         remove_process_folder()
         log.close()
-    errors = [loop.error for loop in loops if loop.error]
-    if late:
-        errors.append(f"{', '.join(late)}: did not end within {LEAVE_S:g} s")
-    for error in errors:
-        sys.stderr.write(f"zmqps: {error}\n")
+        # Loops end with what ended the first of them: each error is told once.
+        errors = dict.fromkeys(loop.error for loop in loops if loop.error)
+        if late:
+            errors[f"{', '.join(late)}: did not end within {LEAVE_S:g} s"] = None
+        for error in errors:
+            sys.stderr.write(f"zmqps: {error}\n")
+        sys.stderr.flush()
     return 1 if errors else 0
 
 
