@@ -14,7 +14,7 @@ from zmqps.job import load_job
 from zmqps.models.network import Network
 from zmqps.runtime.compute import evaluate
 
-FULL: dict[str, object] = {"data.name": "fashion-mnist", "training.epochs": 5}
+FULL: dict[str, object] = {"data.name": "fashion-mnist", "training.epochs": 8}
 
 
 def _timed(folder: Path, overrides: dict[str, object]) -> tuple[dict[str, Any], float]:
