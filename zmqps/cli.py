@@ -5,7 +5,8 @@
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -19,6 +20,12 @@ from zmqps.commands.status import status
 from zmqps.commands.train import train
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+
+OPTIONS = {
+    **{f"--{name}": f"training.{name}" for name in ("epochs", "steps", "seconds", "sync")},
+    **{f"--{name}": f"cluster.{name}" for name in ("replicas", "shards")},
+}
+"""What stands for a setting of the job, of whatever command."""
 
 
 def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -73,6 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code: Any = cli.main(words, prog_name="zmqps", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.UsageError as error:
         return _complain(_usage(error), error.ctx)
     except click.ClickException as error:
@@ -80,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except _mistakes() as error:
-        return _complain(str(error), None, words)
+        return _complain(_blame(error, words), None, words)
     except _failures() as error:
         click.echo(f"zmqps: {error}", err=True)
         return FAILED
@@ -103,6 +113,36 @@ def _complain(message: str, context: click.Context | None, words: Sequence[str] 
     return MISTAKE
 
 
+def _blame(error: Exception, words: Sequence[str]) -> str:
+    """Return the message; what is wrong with an option's value is told of the option."""
+    from zmqps.jobfile.text import JobError
+
+    if not isinstance(error, JobError):
+        return str(error)
+    told = dict(_overrides(words))
+    lines = []
+    for problem in error.problems:
+        own = [name for path, name in told.items() if f"{problem.path}.".startswith(f"{path}.")]
+        section = problem.path.partition(".")[0]
+        beside = [name for path, name in told.items() if path.partition(".")[0] == section]
+        if own:
+            lines.append(f"{own[-1]}: {replace(problem, line=None)}")
+        else:
+            lines.append(f"{error.source}: {problem}")
+            lines[-1] += f" (with {', '.join(beside)})" if beside else ""
+    return "\n".join(lines)
+
+
+def _overrides(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what the command line sets in the job: path, and the option that does it."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--set":
+            yield (value if equals else after).partition("=")[0], "--set"
+        elif name in OPTIONS:
+            yield OPTIONS[name], name
+
+
 def _mistakes() -> tuple[type[Exception], ...]:
     """Return what only a user's mistake raises."""
     from zmqps.consensus.comparison import TableError
@@ -113,11 +153,12 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.places import PlaceError
     from zmqps.runs.folder import RunError
     from zmqps.runtime.checkpoint import CheckpointError
+    from zmqps.runtime.observer import NoAnswerError
     from zmqps.runtime.transport import AddressError
 
     return (
         *(DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError),
-        *(ConsensusError, TableError),
+        *(ConsensusError, TableError, NoAnswerError),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from zmqps.actors.base import Core
 from zmqps.actors.broker.core import BrokerCore
 from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.membership import BeginLog, Membership
@@ -22,14 +23,15 @@ from zmqps.job import JobSettings, agreed_terms
 from zmqps.models.network import Network
 from zmqps.places import Place
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Role
+from zmqps.protocol.messages import Release, Role
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.runs.folder import ADDRESS
+from zmqps.runs.folder import ADDRESS, leave_job, read_summary
+from zmqps.runs.telling import CoordinatorStory, MemberStory, Overheard, on_release, tell
 from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
 from zmqps.runtime.client import Client
 from zmqps.runtime.compute import Compute
 from zmqps.runtime.ipc import host_id, ipc_endpoint
-from zmqps.runtime.log import open_log
+from zmqps.runtime.log import Log, open_log
 from zmqps.runtime.loop import Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.process import run_process
@@ -73,9 +75,17 @@ def replica(place: Place, job: JobSettings) -> int:
         tell_images=len(dataset.x_train) // TELLS_PER_EPOCH,
     )
     compute = Compute(network, dataset, job.training, job.seed)
+
+    def released(release: Release) -> None:
+        tell("replica", f"training on subset {release.slot + 1} of {release.slots}")
+        if client.log.path is not None:
+            leave_job(client.log.path.parent.parent, job, host_id())
+
+    control = client.loops[0]
+    control.core = Overheard(control.core, MemberStory("replica", place.coordinator).listen)
     loop = Loop(
         "compute",
-        core,
+        Overheard(core, on_release(released)),
         context=client.context,
         log=client.log,
         mailbox=client.mailbox,
@@ -83,7 +93,7 @@ def replica(place: Place, job: JobSettings) -> int:
         tasks={GradientTask: Inline(compute.gradient), EvaluateTask: Inline(compute.evaluate)},
     )
     client.order(declaration(job, layout, len(dataset.x_train)))
-    return run_process([*client.loops, loop], client.log, context=client.context)
+    return _run([*client.loops, loop], client.log, client.context)
 
 
 def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
@@ -109,9 +119,10 @@ def _serve(role: Role, place: Place) -> int:
     endpoints = tuple(advertised(endpoint, place.advertise) for endpoint in front.endpoints)
     membership = Membership(Who(role, host, os.getpid(), identity, place.coordinator, endpoints))
     begin = Inline(begin_log(log, host, place.run_dir))
+    core: Core = BrokerCore(membership) if role == "broker" else ShardCore(membership)
     loop = Loop(
         role,
-        BrokerCore(membership) if role == "broker" else ShardCore(membership),
+        Overheard(core, MemberStory(role, place.coordinator).listen),
         context=context,
         log=log,
         mailbox=Mailbox(),
@@ -119,7 +130,14 @@ def _serve(role: Role, place: Place) -> int:
         tasks={BeginLog: begin} if role == "broker" else {BeginLog: begin, **SHARD_WORK},
         raw=role == "broker",
     )
-    return run_process([loop], log, context=context)
+    return _run([loop], log, context)
+
+
+def _run(loops: list[Loop], log: Log, context: Context) -> int:
+    """Run a member's loops. That there is no coordinator is taken for the user's mistake."""
+    code = run_process(loops, log, context=context)
+    alone = any((loop.error or "").startswith("no coordinator answered") for loop in loops)
+    return 2 if alone else code
 
 
 def _bind(context: Context, place: Place, name: str) -> Router:
@@ -166,9 +184,13 @@ def coordinator(
         restored=read_manifest(folder) if folder else None,
         restored_folder=str(folder.absolute()) if folder else "",
     )
+    (run_dir / ADDRESS).write_text(
+        json.dumps({"endpoints": endpoints, "pid": os.getpid(), "host": host})
+    )
+    story = CoordinatorStory(endpoints, run_dir, lambda: _state(core))
     loop = Loop(
         "coordinator",
-        core,
+        core if managed else Overheard(core, story.listen),
         context=context,
         log=log,
         mailbox=Mailbox(),
@@ -176,6 +198,13 @@ def coordinator(
         tasks=record_work(run_dir),
         limits=cluster,
     )
-    address = {"endpoints": endpoints, "pid": os.getpid(), "host": host}
-    (run_dir / ADDRESS).write_text(json.dumps(address))
-    return run_process([loop], log, context=context)
+    code = run_process([loop], log, context=context)
+    found = (read_summary(run_dir) or {}).get("final_accuracy")
+    measured = f"; test accuracy {found:.4f}" if isinstance(found, float) else ""
+    tell("coordinator", f"ended{measured}; run folder {run_dir}")
+    return code
+
+
+def _state(core: CoordinatorCore) -> str:
+    wait = core.training.waits() if core.ending.running else None
+    return f"waiting for {wait.text}" if wait else core.state

@@ -53,12 +53,24 @@ def test_bare_commands_form_a_cluster(place):
 
     code, _, err = coordinator.end(signal.SIGINT)
     assert code == 0, err
-    for other in [*others, late]:
+    for told in (
+        *("listening on tcp://", "run folder ", "waiting for 1 of 1 shards and a broker and"),
+        *("shard-0 has joined", "training\n", "the run ends: interrupted"),
+    ):
+        assert f"zmqps coordinator: {told}" in err
+    assert re.search(r"ended; test accuracy 0\.\d+; run folder ", err)
+    for other, name in zip([*others, late], ("broker", "shard", "replica", "replica"), strict=True):
         code, _, err = other.end()
         assert code == 0, err
+        assert re.search(f"^zmqps {name}: waiting for the coordinator at tcp://", err)
+        assert f"zmqps {name}: joined as {name}-" in err
+        assert f"zmqps {name}: ended: interrupted" in err
+    assert re.search(r"training on subset \d of \d", err)
     assert place.leavings() == []
-    measured = place.json("evaluate", "run", "--job", "softmax.yaml")
+    measured = place.json("evaluate", "run")
     assert measured["accuracy"] > 0.5
+    code, _, err = place.run("train", "--resume", "run", "--seconds", "0.1")
+    assert code == 2 and "has reached its target: training.seconds is 0.1" in err
 
 
 def test_a_port_in_use_is_told_with_its_holder(place, port):
@@ -72,8 +84,10 @@ def test_a_port_in_use_is_told_with_its_holder(place, port):
 def test_nobody_there_is_told_after_the_deadline(place):
     words = ("--set", "cluster.retry_ms=100", "--set", "cluster.start_deadline_ms=1000")
     code, _, err = place.run("replica", *SOFTMAX, *words)
-    assert code == 1
-    assert re.match(r"zmqps: .*no coordinator answered at tcp://127.0.0.1:\d+ within 1 s", err), err
+    assert code == 2
+    assert re.search(r"zmqps: .*no coordinator answered at tcp://127.0.0.1:\d+ within 1 s", err), (
+        err
+    )
     assert place.leavings() == []
 
 

@@ -100,6 +100,15 @@ def test_python_m_zmqps_is_the_same():
         (["train", "a", "--epochs", "0"], "Invalid value for '--epochs': 0.0 is not in the range"),
         (["train", "a", "--replica", "2"], "No such option '--replica'"),
         (["train", "a", "--set", "x"], "'x' is no PATH=VALUE, such as training.batch=32"),
+        (["train", "a", "--set", ".".join("a" * 1000) + "=1"], "has more than 32 parts"),
+        (
+            ["train", "softmax.yaml", "--set", "training.batch=x"],
+            "zmqps train: --set: training.batch: must be",
+        ),
+        (
+            ["train", "conv.yaml", "--steps", "10"],
+            "(with --steps)",
+        ),
         (["train", "a", "--set", "=1"], "'=1' is no PATH=VALUE"),
         (["train", "conf.yaml"], "zmqps train: conf.yaml: no such file in the current folder"),
         (["train", "conf.yaml"], "did you mean conv.yaml?"),
@@ -109,8 +118,8 @@ def test_python_m_zmqps_is_the_same():
         (["coordinator", "--bind", "*:x"], "zmqps coordinator: --bind: '*:x': is no address"),
         (["coordinator", "--set", "a=1"], "--set needs a job"),
         (["evaluate", "none"], "zmqps evaluate: no such run folder: none"),
-        (["export", "none", "x.safetensors"], "none has no whole checkpoint"),
-        (["status", "--run", "none"], "none/coordinator.json names no endpoint"),
+        (["export", "none", "x.safetensors"], "zmqps export: no such run folder: none"),
+        (["status", "--run", "none"], "zmqps status: no such run folder: none"),
         (["jobs", "conv.yml"], "did you mean conv.yaml?"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     ],
@@ -162,9 +171,9 @@ def test_nobody_answers(capsys):
     code, out, err = run(
         capsys, "status", "--coordinator", "ipc:///tmp/nobody-here", "--deadline", "0.05"
     )
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err == (
-        "zmqps: no coordinator answered at ipc:///tmp/nobody-here within 0.05 s; "
+        "zmqps status: no coordinator answered at ipc:///tmp/nobody-here within 0.05 s; "
         "is `zmqps coordinator` running there?\n"
     )
 
@@ -304,7 +313,26 @@ def test_shipped_jobs_are_completed():
     from click.shell_completion import ShellComplete
 
     found = ShellComplete(cli, {}, "zmqps", "_X").get_completions(["train"], "c")
-    assert [(item.value, item.type) for item in found] == [("conv.yaml", "plain"), ("c", "file")]
+    assert [(item.value, item.type) for item in found] == [("c", "file"), ("conv.yaml", "plain")]
+
+
+def test_job_files_are_completed_too(tmp_path):
+    from click.shell_completion import ShellComplete
+
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "mine.yml").touch()
+    complete = ShellComplete(cli, {}, "zmqps", "_X").get_completions
+    found = [complete(["replica", "--model"], start)[1:] for start in ("m", "jobs/m")]
+    assert [item.value for item in found[0]] == ["mine.yaml", "mlp.yaml"]
+    assert [item.value for item in found[1]] == ["jobs/mine.yml"]
+
+
+@pytest.mark.parametrize("words", [[], ["consensus"]])
+def test_without_a_command_there_is_help(capsys, words):
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: ") and "Commands:" in out
 
 
 def test_every_option_says_what_it_does():

@@ -10,7 +10,7 @@ from zmqps.commands.options import JOBS, JobFile, examples, print_json
 
 SHELLS = {
     "bash": 'eval "$(zmqps completion bash)"      # in ~/.bashrc',
-    "zsh": 'eval "$(zmqps completion zsh)"        # in ~/.zshrc',
+    "zsh": 'eval "$(zmqps completion zsh)"       # in ~/.zshrc',
     "fish": "zmqps completion fish > ~/.config/fish/completions/zmqps.fish",
 }
 

@@ -12,6 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 JOBS = Path(__file__).parents[1] / "jobs"
 
 FOLDER = click.Path(path_type=Path)
+PARTS_MAX = 32  # of a path: no setting is that deep
 AT_LEAST_1 = click.IntRange(min=1)
 
 
@@ -23,11 +24,14 @@ class JobFile(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the shipped jobs that fit, and let the shell add files."""
+        """Return the jobs that fit, shipped ones and files, and let the shell add other files."""
         del ctx, param
-        names = sorted(path.name for path in JOBS.glob("*.yaml"))
+        folder = Path(incomplete).parent if "/" in incomplete else Path()
+        own = [str(path) for path in folder.glob("*.y*ml") if path.is_file()]
+        names = sorted({*(path.name for path in JOBS.glob("*.yaml")), *own})
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return [*found, CompletionItem(incomplete, type="file")]
+        # First: bash forgets what came before it.
+        return [CompletionItem(incomplete, type="file"), *found]
 
 
 def examples(*lines: str) -> str:
@@ -75,7 +79,11 @@ def set_option(function: Function) -> Function:
         for value in values:
             path, equals, _ = value.partition("=")
             if not path or not equals:
-                raise click.BadParameter(f"{value!r} is no PATH=VALUE, such as training.batch=32")
+                message = f"{value[:60]!r} is no PATH=VALUE, such as training.batch=32"
+                raise click.BadParameter(message)
+            if path.count(".") >= PARTS_MAX:
+                message = f"{path[:60]!r}... has more than {PARTS_MAX} parts"
+                raise click.BadParameter(message)
         return {path: value for path, _, value in (value.partition("=") for value in values)}
 
     return click.option(

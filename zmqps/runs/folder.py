@@ -4,13 +4,14 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from zmqps.job import JobSettings, job_difference, job_to_yaml, load_job
-from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
+from zmqps.runtime.checkpoint import newest_checkpoint, newest_damage, read_manifest
+from zmqps.runtime.ipc import host_id
 from zmqps.runtime.run_folder import RUNS
 
 JOB: Final = "job.yaml"
@@ -58,25 +59,42 @@ def _make_new(runs: Path, name: str) -> Path:
 def write_job(folder: Path, job: JobSettings) -> Path:
     """Write the job as resolved; return the file. Raises OSError."""
     path = folder / JOB
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(job_to_yaml(job), encoding="utf-8")
     return temporary.replace(path)
 
 
+def leave_job(folder: Path, job: JobSettings, host: str) -> None:
+    """Write the job of a run whose coordinator was told none, from the same host.
+
+    One that others have written stays; a folder that is not the coordinator's is left alone.
+    """
+    told = _read_json(folder / ADDRESS) or {}
+    if told.get("host") == host and not (folder / JOB).exists():
+        with suppress(OSError):  # the run goes on without
+            write_job(folder, job)
+
+
 def read_job(folder: Path, overrides: Mapping[str, object] | None = None) -> JobSettings:
     """Return the job of a run. Raises RunError where there is none, JobError for a wrong one."""
-    if not folder.is_dir():
-        raise RunError(f"no such run folder: {folder}")
+    _check_folder(folder)
     if not (folder / JOB).is_file():
         raise RunError(f"{folder} is no run folder: it has no {JOB}")
     return load_job(folder / JOB, overrides)
 
 
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise RunError(f"no such run folder: {folder}")
+
+
 def find_checkpoint(folder: Path) -> Path:
     """Return the newest whole checkpoint of a run. Raises RunError when it has none."""
+    _check_folder(folder)
     found = newest_checkpoint(folder)
     if found is None:
-        raise RunError(f"{folder} has no whole checkpoint")
+        damage = newest_damage(folder)
+        raise RunError(f"{folder} has no whole checkpoint" + (f": {damage}" if damage else ""))
     return found
 
 
@@ -140,14 +158,24 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def coordinator_of(folder: Path) -> str:
-    """Return where the coordinator of a run listens. Raises RunError when nobody knows."""
+    """Return where the coordinator of a run listens. Raises RunError when it is not going on."""
+    _check_folder(folder)
     told = _read_json(folder / ADDRESS) or {}
+    pid = told.get("pid")
+    if told.get("host") == host_id() and isinstance(pid, int) and not _lives(pid):
+        how = read_summary(folder) or {}
+        reason = how.get("error") or how.get("reason")
+        raise RunError(f"the run in {folder} is over" + (f": {reason}" if reason else ""))
     endpoints = told.get("endpoints")
     if not isinstance(endpoints, list) or not all(isinstance(one, str) for one in endpoints):
         endpoints = []
     if not endpoints:
         raise RunError(f"{folder / ADDRESS} names no endpoint: this run is not going on")
     return str(min(endpoints, key=lambda one: not one.startswith("tcp://")))
+
+
+def _lives(pid: int) -> bool:
+    return pid > 0 and Path(f"/proc/{pid}").exists()
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -270,11 +270,20 @@ def checkpoint_folder(run_dir: Path, number: int) -> Path:
 
 def is_whole(folder: Path) -> bool:
     """Say whether a checkpoint has its manifest, and all files with the sizes named there."""
+    return not _damage(folder)
+
+
+def newest_damage(run_dir: Path) -> str:
+    """Say what is wrong with the newest checkpoint of a run; empty if nothing is, or none is."""
+    return next((_damage(folder) for folder in _newest_first(run_dir)), "")
+
+
+def _damage(folder: Path) -> str:
     try:
         _check_files(folder, read_manifest(folder))
-    except CheckpointError:
-        return False
-    return True
+    except CheckpointError as error:
+        return str(error)
+    return ""
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:

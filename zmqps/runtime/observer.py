@@ -17,6 +17,7 @@ from zmqps.protocol.messages import AskStatus, Body, Bye, Hello, Leave, Message,
 from zmqps.protocol.messages import Welcome as Welcomed
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode, encode
+from zmqps.runtime.children import printable
 from zmqps.runtime.ipc import host_id
 from zmqps.runtime.transport import Socket, open_dealer, receive, send, split_envelope
 
@@ -27,6 +28,10 @@ LINGER_MS = 200
 
 class ObserverError(RuntimeError):
     """No answer, or a refusal: who was asked, for how long, and what it said."""
+
+
+class NoAnswerError(ObserverError):
+    """No answer, where perhaps no coordinator is."""
 
 
 class Observer:
@@ -62,7 +67,7 @@ class Observer:
         self._context.term()
 
     def status(self, deadline_s: float, *, end_run: bool = False) -> dict[str, Any]:
-        """Ask, and wait for the answer. Raises ObserverError when none comes in time."""
+        """Ask, and wait for the answer. Raises NoAnswerError when none comes in time."""
         begun = time.monotonic()
         asked = False
         while (left := begun + deadline_s - time.monotonic()) > 0:
@@ -73,7 +78,7 @@ class Observer:
                 tree = self.read()
                 if tree is not None:
                     return tree
-        raise ObserverError(
+        raise NoAnswerError(
             f"no coordinator answered at {self.endpoint} within {deadline_s:g} s; "
             "is `zmqps coordinator` running there?"
         )
@@ -113,9 +118,9 @@ class Observer:
                 case Refused(code="unknown_member"):
                     self._again()
                 case Refused(reason=reason):
-                    raise ObserverError(f"refused by {self.endpoint}: {reason}")
+                    raise ObserverError(f"refused by {self.endpoint}: {printable(reason)}")
                 case Leave(reason=reason):
-                    raise ObserverError(f"the run at {self.endpoint} is over: {reason}")
+                    raise ObserverError(f"the run at {self.endpoint} is over: {printable(reason)}")
                 case _:
                     pass  # what members are told, routes for instance
         return tree

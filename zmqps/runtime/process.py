@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from zmqps.actors.base import Interrupted
+from zmqps.runtime.children import printable
 from zmqps.runtime.ipc import remove_process_folder
 from zmqps.runtime.log import Log
 from zmqps.runtime.loop import Loop
@@ -56,7 +57,7 @@ def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
         if late:
             errors[f"{', '.join(late)}: did not end within {LEAVE_S:g} s"] = None
         for error in errors:
-            sys.stderr.write(f"zmqps: {error}\n")
+            sys.stderr.write(f"zmqps: {printable(error)}\n")
         sys.stderr.flush()
     return 1 if errors else 0
 

@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
@@ -124,6 +126,38 @@ def test_a_coordinator_that_nobody_knows(tmp_path, text):
     (tmp_path / "coordinator.json").write_text(text)
     with pytest.raises(RunError, match="names no endpoint"):
         runs.coordinator_of(tmp_path)
+
+
+def test_a_run_that_is_over_says_how_it_ended(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    told = {"endpoints": ["ipc:///x"], "pid": gone.pid, "host": runs.host_id()}
+    (tmp_path / "coordinator.json").write_text(json.dumps(told))
+    (tmp_path / "summary.json").write_text('{"reason": "reached 5 epochs", "error": null}')
+    with pytest.raises(RunError, match=r"is over: reached 5 epochs$"):
+        runs.coordinator_of(tmp_path)
+    (tmp_path / "coordinator.json").write_text(json.dumps(told | {"host": "another"}))
+    assert runs.coordinator_of(tmp_path) == "ipc:///x"
+    (tmp_path / "coordinator.json").write_text(json.dumps(told | {"pid": os.getpid()}))
+    assert runs.coordinator_of(tmp_path) == "ipc:///x"
+
+
+def test_a_replica_leaves_its_job_in_the_run_of_a_coordinator_that_was_told_none(tmp_path):
+    runs.leave_job(tmp_path, SOFTMAX, "here")
+    assert list(tmp_path.iterdir()) == []  # no run
+    (tmp_path / "coordinator.json").write_text('{"host": "there"}')
+    runs.leave_job(tmp_path, SOFTMAX, "here")
+    assert not (tmp_path / "job.yaml").exists()
+    runs.leave_job(tmp_path, SOFTMAX, "there")
+    runs.leave_job(tmp_path, MANY, "there")
+    assert runs.read_job(tmp_path) == SOFTMAX
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    (tmp_path / "checkpoints" / "000003").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "000003" / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match=r"has no whole checkpoint: .*000003/manifest\.json: no JS"):
+        runs.find_checkpoint(tmp_path)
 
 
 def test_summaries(tmp_path):
