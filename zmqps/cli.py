@@ -6,7 +6,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -126,7 +125,7 @@ def _blame(error: Exception, words: Sequence[str]) -> str:
         section = problem.path.partition(".")[0]
         beside = [name for path, name in told.items() if path.partition(".")[0] == section]
         if own:
-            lines.append(f"{own[-1]}: {replace(problem, line=None)}")
+            lines.append(f"{own[-1]}: {problem.path}: {problem.message}")
         else:
             lines.append(f"{error.source}: {problem}")
             lines[-1] += f" (with {', '.join(beside)})" if beside else ""

@@ -73,7 +73,10 @@ def _watch(observer: Any, deadline: float, as_json: bool) -> None:
         while True:
             click.echo(json.dumps(observer.status(deadline)))
             observer.pause(EVERY_S)
-    with Panel(observer.endpoint, Console(markup=False, highlight=False, emoji=False)) as panel:
+    from zmqps.runs.report import watched
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    with Panel(observer.endpoint, console, watched) as panel:
         while True:
             panel.status(observer.status(deadline))
             observer.pause(EVERY_S)

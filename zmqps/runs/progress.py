@@ -4,13 +4,12 @@ Told: the coordinator's status trees (docs/protocol.md) and notes. Whatever a tr
 a dash: the panel never ends a run.
 """
 
-import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -20,15 +19,32 @@ from rich.table import Table
 from rich.text import Text
 
 from zmqps.job import JobSettings
+from zmqps.runs.words import (
+    NOTHING,
+    Tree,
+    accuracy,
+    clean,
+    count,
+    finite,
+    headline,
+    in_order,
+    items,
+    number,
+    span,
+    sparks,
+    staleness,
+    subtree,
+    version,
+)
 
 LINE_EVERY_S: Final = 5.0
-BARS: Final = "▁▂▃▄▅▆▇█"
-SPARKS_MAX: Final = 24
 NAME: Final = 12  # columns for a name, however narrow the terminal
-NOTHING: Final = "-"
 FRAME_LINES: Final = 15  # of the panel, without the rows of its tables
+ENDING: Final = ("stopping", "done")
 
-Tree = Mapping[str, Any]
+
+Draw = Callable[[Tree, str, int, float | None], RenderableType]
+"""Makes a picture of a status: of it, a title, so many lines, and the seconds left."""
 
 
 class Progress(Protocol):
@@ -94,7 +110,9 @@ class Lines:
         """Write a line if it is time for one."""
         if self._every_s == float("inf"):
             return
-        seen = tree.get("state"), tree.get("waiting_for"), len(items(tree, "evaluations"))
+        tree = clean(tree)
+        ending = tree.get("state") in ENDING
+        seen = headline(tree), 0 if ending else len(items(tree, "evaluations"))
         if seen != self._seen or self._clock() >= self._next_at:
             self._seen = seen
             self._next_at = self._clock() + self._every_s
@@ -107,18 +125,18 @@ class Lines:
 
 def line(tree: Tree) -> str:
     """Return the run in one line."""
-    progress = _tree(tree, "progress")
+    progress = subtree(tree, "progress")
     parts = [f"{span(tree.get('seconds'))}  {headline(tree)}"]
     if progress.get("steps"):
-        parts += [
-            f"{number(progress.get('fraction'), '.0%')} done",
-            f"{number(progress.get('steps'))} steps",
-            f"{number(progress.get('images_per_s'))} images/s",
-            f"loss {number(progress.get('loss'), '.4f')}",
-            f"test accuracy {number(accuracy(tree), '.4f')}",
-            f"staleness {number(progress.get('staleness_mean'), '.2f')}"
-            f" (max {number(progress.get('staleness_max'))})",
-        ]
+        told = {
+            "{} done": number(progress.get("fraction"), ".0%"),
+            "{}": count(progress.get("steps"), "step"),
+            "{} images/s": number(progress.get("images_per_s")),
+            "loss {}": number(progress.get("loss"), ".4f"),
+            "test accuracy {}": number(accuracy(tree), ".4f"),
+            "staleness {}": staleness(progress),
+        }
+        parts += [form.format(value) for form, value in told.items() if value != NOTHING]
     return ", ".join(parts)
 
 
@@ -128,8 +146,10 @@ def line(tree: Tree) -> str:
 class Panel:
     """The panel, drawn anew with each status; notes go above it."""
 
-    def __init__(self, title: str, console: Console) -> None:
+    def __init__(self, title: str, console: Console, draw: "Draw | None" = None) -> None:
         self._title = title
+        self._draw = draw or panel
+        self._tree: Tree = {}
         self._console = console
         self._left = Left()
         first = Text(title, no_wrap=True, overflow="ellipsis")
@@ -152,12 +172,15 @@ class Panel:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        if error is None and self._tree.get("state") == "stopping":
+            self.status({**self._tree, "state": "done"})
         self._live.__exit__(kind, error, at)
 
     def status(self, tree: Tree) -> None:
         """Draw the panel anew."""
-        left = self._left.estimate(tree)
-        self._live.update(panel(tree, self._title, self._console.height, left), refresh=True)
+        self._tree = tree = clean(tree)
+        left = self._left.estimate(tree) if tree.get("state") not in ENDING else None
+        self._live.update(self._draw(tree, self._title, self._console.height, left), refresh=True)
 
     def note(self, text: str) -> None:
         """Print above the panel."""
@@ -172,7 +195,7 @@ class Left:
 
     def estimate(self, tree: Tree) -> float | None:
         """Return seconds; None as long as there is nothing to tell from."""
-        seconds, done = tree.get("seconds"), _tree(tree, "progress").get("fraction")
+        seconds, done = tree.get("seconds"), subtree(tree, "progress").get("fraction")
         if not isinstance(seconds, int | float) or not isinstance(done, int | float) or done <= 0:
             return None
         if self._first is None:
@@ -185,9 +208,9 @@ class Left:
 
 def panel(tree: Tree, title: str, height: int, left: float | None = None) -> RenderableType:
     """Return the run as a picture of at most `height` lines."""
-    progress = _tree(tree, "progress")
+    progress = subtree(tree, "progress")
     rows = max(2, height - FRAME_LINES)
-    shards, replicas = items(tree, "shards"), items(tree, "replicas")
+    shards, replicas = items(tree, "shards"), in_order(items(tree, "replicas"))
     for_shards = min(len(shards), max(1, rows // 3))
     parts: list[RenderableType] = [_head(tree, title), _bar(progress, left), _figures(tree)]
     parts += [Text(), _replicas(replicas, max(1, rows - for_shards))]
@@ -222,8 +245,7 @@ def _bar(progress: Tree, left: float | None) -> Table:
 
 
 def _figures(tree: Tree) -> Table:
-    progress = _tree(tree, "progress")
-    staleness = number(progress.get("staleness_mean"), ".2f")
+    progress = subtree(tree, "progress")
     rows = [
         {
             "loss": number(progress.get("loss"), ".4f"),
@@ -232,7 +254,7 @@ def _figures(tree: Tree) -> Table:
             "epochs": number(progress.get("epochs"), ".2f"),
         },
         {
-            "staleness": f"{staleness}, max {number(progress.get('staleness_max'))}",
+            "staleness": staleness(progress),
             "pushes": number(progress.get("pushes_acked")),
             "fetches": number(progress.get("fetches")),
         },
@@ -242,16 +264,25 @@ def _figures(tree: Tree) -> Table:
         grid.add_column(no_wrap=True)
     for row in rows:
         grid.add_row(*(Text.assemble((f"{name} ", "dim"), told) for name, told in row.items()))
-    measured = sparks([one.get("accuracy") for one in items(tree, "evaluations")])
+    measured = [one.get("accuracy") for one in items(tree, "evaluations")]
     newest = (number(accuracy(tree), ".4f"), "bold")
     both = Table.grid()
     both.add_row(grid)
-    both.add_row(Text.assemble(("test accuracy ", "dim"), newest, "  ", measured))
+    both.add_row(Text.assemble(("test accuracy ", "dim"), newest, "  ", *_trend(measured)))
     return both
 
 
+def _trend(values: Sequence[object]) -> list[tuple[str, str]]:
+    """Return the newest values as bars, and what the lowest and the highest bar stand for."""
+    bars = sparks(values)
+    if not bars:
+        return []
+    shown = finite(values)
+    return [(bars, ""), (f"  {min(shown):.3f} to {max(shown):.3f}", "dim")]
+
+
 def _replicas(replicas: Sequence[Tree], rows: int) -> Table:
-    grid = table("replica", "step", "images/s", "loss", "of pushes", "waiting")
+    grid = table("replica", "step", "images/s", "mean loss", "pushes", "waiting")
     for one in replicas[:rows]:
         grid.add_row(
             str(one.get("name", NOTHING)),
@@ -293,69 +324,3 @@ def _more(grid: Table, hidden: int) -> Table:
     if hidden > 0:
         grid.add_row(Text(f"and {hidden} more", style="dim"))
     return grid
-
-
-# --- Values, as people read them ------------------------------------------------------------------
-
-
-def headline(tree: Tree) -> str:
-    """Return the state, and what it waits for."""
-    state = str(tree.get("state", "no state"))
-    waiting = tree.get("waiting_for")
-    if isinstance(waiting, Sequence) and not isinstance(waiting, str):
-        waiting = ", ".join(map(str, waiting))
-    return f"{state}, waiting for {waiting}" if waiting else state
-
-
-def accuracy(tree: Tree) -> object:
-    """Return the newest test accuracy."""
-    found = [one.get("accuracy") for one in items(tree, "evaluations")]
-    return found[-1] if found else _tree(tree, "progress").get("accuracy")
-
-
-def number(value: object, form: str = ",") -> str:
-    """Return a number in this form (whole ones with thousands apart); a dash for no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return NOTHING
-    return f"{round(value):,}" if form == "," and abs(value) < 1e300 else format(value, form)
-
-
-def version(value: object) -> str:
-    """Return a version, (term, updates) or a number, as its count of updates."""
-    if isinstance(value, Sequence) and not isinstance(value, str) and value:
-        value = value[-1]
-    return number(value)
-
-
-def span(seconds: object) -> str:
-    """Return a time as 0:12, 3:04 or 1:02:03."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return NOTHING
-    if not 0 <= seconds < 1e9:
-        return NOTHING
-    minutes, left = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-
-
-def sparks(values: Sequence[object]) -> str:
-    """Return the newest values as a row of small bars."""
-    numbers = [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
-    numbers = numbers[-SPARKS_MAX:]
-    if len(numbers) < 2:
-        return ""
-    low, high = min(numbers), max(numbers)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((v - low) * scale)] for v in numbers)
-
-
-def _tree(tree: Tree, name: str) -> Tree:
-    value = tree.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def items(tree: Tree, name: str) -> list[Any]:
-    """Return the mappings of a list; of problems, whatever they are."""
-    value = tree.get(name)
-    items = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
-    return items if name == "problems" else [one for one in items if isinstance(one, Mapping)]

@@ -7,28 +7,31 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zmqps.runs.progress import NOTHING, items, number, panel, span, table
+from zmqps.runs.progress import panel, table
+from zmqps.runs.words import NOTHING, clean, count, in_order, items, number, span
 
 CURVE = "curve.png"
+PANEL_LINES = 11  # of the panel, without rows and problems
 ENDLESS = 10_000  # lines: everything is shown
 
 
 def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
     """Return the summary of a run, for people; what it lacks is left out or a dash."""
+    summary = clean(summary)
     stale = summary.get("staleness")
     stale = stale if isinstance(stale, Mapping) else {}
     curve = run_dir / CURVE
     lines = {
         "test accuracy": number(summary.get("final_accuracy"), ".4f"),
         "test loss": number(summary.get("final_loss"), ".4f"),
-        "trained": f"{span(summary.get('seconds'))}, {number(summary.get('steps'))} steps, "
+        "trained": f"{span(summary.get('seconds'))}, {count(summary.get('steps'), 'step')}, "
         f"{number(summary.get('epochs'), '.2f')} epochs",
         "images/s": number(summary.get("images_per_s")),
         "staleness": f"mean {number(stale.get('mean'), '.2f')}, max {number(stale.get('max'))}",
         "pushes": f"{number(summary.get('pushes_applied'))} applied"
         + "".join(
             f", {one.get('name')} {number(one.get('share_of_pushes'), '.0%')}"
-            for one in items(summary, "replicas")[:8]
+            for one in in_order(items(summary, "replicas"))[:8]
         ),
         "ended": summary.get("error") or summary.get("reason"),
         "run folder": run_dir,
@@ -40,25 +43,54 @@ def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
 
 def page(tree: Mapping[str, Any], title: str) -> RenderableType:
     """Return the status of a cluster: the run, its members, its routes."""
+    tree = clean(tree)
     members = table("member", "state", "host", "process", "listens on")
-    for one in items(tree, "members"):
+    for one in in_order(items(tree, "members")):
         members.add_row(
             *(str(one.get(name, NOTHING)) for name in ("name", "state", "host", "pid")),
             _address(one.get("endpoints")),
         )
-    routes = tree.get("routes")
     parts = [panel(tree, title, ENDLESS), Text(), members]
-    if isinstance(routes, Mapping):
-        told = ", ".join(f"{k} {_brief(v)}" for k, v in routes.items())
-        parts += [Text(), Text(f"routes: {told}")]
+    if routes := _routes(tree.get("routes")):
+        parts += [Text(), Text(routes)]
     return Group(*parts)
+
+
+def watched(
+    tree: Mapping[str, Any], title: str, height: int, left: float | None = None
+) -> RenderableType:
+    """Return the run and its members as a picture of at most `height` lines."""
+    found = in_order(items(tree, "members"))
+    figures = sum(len(items(tree, name)) for name in ("replicas", "shards"))
+    used = PANEL_LINES + figures + min(2, len(items(tree, "problems")))
+    whole = used + 2 + len(found) <= height
+    rows = len(found) if whole else min(len(found), max(2, (height - 16) // 2))
+    members = table("member", "role", "host", "state", "silent")
+    for one in found[:rows]:
+        silent = one.get("silent_ms")
+        members.add_row(
+            *(str(one.get(name, NOTHING)) for name in ("name", "role", "host", "state")),
+            f"{silent / 1e3:.1f} s" if isinstance(silent, int | float) else NOTHING,
+        )
+    if rows < len(found):
+        members.add_row(Text(f"and {len(found) - rows} more", style="dim"))
+    for_panel = ENDLESS if whole else height - rows - 3
+    return Group(panel(tree, title, for_panel, left), Text(), members)
+
+
+def _routes(routes: object) -> str:
+    """Say which shard holds how much of the parameters."""
+    nbytes = routes.get("bytes") if isinstance(routes, Mapping) else None
+    if not isinstance(routes, Mapping) or not isinstance(nbytes, Mapping) or not nbytes:
+        return ""
+    told = ", ".join(
+        f"shard-{shard} {number(size / 2**20 if isinstance(size, int | float) else None, '.2f')}"
+        for shard, size in nbytes.items()
+    )
+    return f"routes {number(routes.get('epoch'))}: {told} MiB"
 
 
 def _address(endpoints: object) -> str:
     """Return the TCP endpoints, or, without any, what there is; ipc names are long."""
     told = [str(one) for one in endpoints] if isinstance(endpoints, list) else []
     return ", ".join([one for one in told if one.startswith("tcp://")] or told) or NOTHING
-
-
-def _brief(value: object) -> str:
-    return f"({len(value)})" if isinstance(value, list | dict) else str(value)

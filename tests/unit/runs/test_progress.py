@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from zmqps.runs import progress
-from zmqps.runs.report import page, report
+from zmqps.runs.report import page, report, watched
 
 TREE = {
     "run": "1-conv",
@@ -21,7 +21,7 @@ TREE = {
             "endpoints": ["x", "tcp://b:1"],
         }
     ],
-    "routes": {"epoch": 2, "ranges": [[0, 1], [1, 2]]},
+    "routes": {"epoch": 2, "bytes": {"0": 2 << 20, "1": 1 << 20}},
     "progress": {
         "steps": 1234,
         "epochs": 5.214,
@@ -57,7 +57,12 @@ def test_the_panel_shows_what_the_status_says():
     for told in (
         *("conv  runs/1-conv", "1:14", "training", "52%, about 0:31 left", "loss 0.4123"),
         *("images/s 2,145", "steps 1,234", "epochs 5.21", "staleness 1.21, max 5"),
-        *("pushes 2,468", "fetches 2,460", "test accuracy 0.8600  ▁▆█", "replica-3 is gone"),
+        *(
+            "pushes 2,468",
+            "fetches 2,460",
+            "test accuracy 0.8600  ▁▆█  0.500 to 0.860",
+            "replica-3 is gone",
+        ),
     ):
         assert told in text
     rows = [line.split() for line in text.splitlines()]
@@ -116,10 +121,14 @@ def test_an_empty_status_is_all_dashes():
 def test_the_line_says_it_in_one():
     assert progress.line(TREE) == (
         "1:14  training, 52% done, 1,234 steps, 2,145 images/s, loss 0.4123, "
-        "test accuracy 0.8600, staleness 1.21 (max 5)"
+        "test accuracy 0.8600, staleness 1.21, max 5"
     )
     waiting = {"state": "forming", "waiting_for": ["2 shards", "a replica"], "seconds": 0}
     assert progress.line(waiting) == "0:00  forming, waiting for 2 shards, a replica"
+    waiting["state"] = "waiting"
+    assert progress.line(waiting) == "0:00  waiting for 2 shards, a replica"
+    first = {"state": "training", "seconds": 0, "progress": {"steps": 1}}
+    assert progress.line(first) == "0:00  training, 1 step"
 
 
 def test_lines_come_at_changes_and_every_few_seconds(capsys):
@@ -131,6 +140,10 @@ def test_lines_come_at_changes_and_every_few_seconds(capsys):
         lines.status(tree)
         told += [at] * capsys.readouterr().err.count("\n")
     assert told == [0, 2, 3, 8]
+    ending = TREE | {"state": "stopping"}
+    lines.status(ending)
+    lines.status(ending | {"evaluations": []})
+    assert capsys.readouterr().err.count("\n") == 1
     lines.status(TREE | {"evaluations": [*TREE["evaluations"], {"accuracy": 0.9}]})
     assert "test accuracy 0.9000" in capsys.readouterr().err
 
@@ -157,42 +170,6 @@ def test_the_time_left_follows_from_the_progress_since_the_first_status():
     found = [left.estimate({"seconds": s, "progress": {"fraction": f}}) for s, f in at]
     assert found == [None, None, pytest.approx(40.0), 0.0]
     assert left.estimate({}) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0:00"), (74.9, "1:14"), (3723, "1:02:03"), (-1, "-"), (float("nan"), "-"), ("1", "-")],
-)
-def test_spans(value, text):
-    assert progress.span(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "text"),
-    [
-        (1234567.8, ",", "1,234,568"),
-        (0.5, ".0%", "50%"),
-        (None, ",", "-"),
-        (True, ",", "-"),
-        (float("inf"), ",", "inf"),
-        (float("nan"), ",", "nan"),
-    ],
-)
-def test_numbers(value, form, text):
-    assert progress.number(value, form) == text
-
-
-def test_versions_are_counts_of_updates():
-    assert progress.version([2, 1200]) == "1,200"
-    assert progress.version(7) == "7"
-    assert progress.version(None) == "-"
-
-
-def test_sparks():
-    assert progress.sparks([0.1, 0.2, None, float("nan"), 0.8]) == "▁▂█"
-    assert progress.sparks([0.5, 0.5]) == "▁▁"
-    assert progress.sparks([0.5]) == ""
-    assert len(progress.sparks(range(1000))) == progress.SPARKS_MAX
 
 
 def test_the_report_of_a_run(tmp_path):
@@ -224,4 +201,33 @@ def test_the_status_page_lists_members_and_routes():
     text = drawn(page(TREE, "tcp://a:1"), width=100)
     rows = [line.split() for line in text.splitlines()]
     assert ["shard-0", "alive", "a", "3", "tcp://b:1"] in rows
-    assert "routes: epoch 2, ranges (2)" in text
+    assert "routes 2: shard-0 2.00, shard-1 1.00 MiB" in text
+
+
+@pytest.mark.parametrize(("height", "members"), [(24, 5), (40, 30), (20, 200)])
+def test_the_watch_shows_members_and_fits_the_terminal(height, members):
+    found = [
+        {"name": f"shard-{n}", "role": "shard", "host": "a", "state": "alive", "silent_ms": 300.0}
+        for n in range(members)
+    ]
+    text = drawn(watched(TREE | {"members": found}, "conv", height), 80, height)
+    assert len(text.splitlines()) <= height
+    rows = [line.split() for line in text.splitlines()]
+    assert ["shard-0", "shard", "a", "alive", "0.3", "s"] in rows
+    assert (["shard-4", "shard", "a", "alive", "0.3", "s"] in rows) == (height > 20)
+    assert ("more" in text) == (members > 5)
+
+
+def test_what_strangers_write_does_nothing_to_the_terminal(tmp_path):
+    tree = TREE | {"problems": ["\x1b[31mred\n"], "members": [{"name": "\x1b]0;x\x07"}]}
+    for text in (drawn(page(tree, "")), report(tmp_path, tree)):
+        assert "?[31mred?" in text
+        assert "\x1b" not in text
+
+
+def test_the_panel_ends_with_done():
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    with progress.Panel("conv", console) as panel:
+        panel.status(TREE)
+        panel.status(TREE | {"state": "stopping"})
+    assert "done" in console.file.getvalue().rpartition("stopping")[2]
