@@ -84,10 +84,10 @@ def find_job(reference: str | Path) -> Path:
         return SHIPPED / asked
     message = "is a folder, not a job file" if folder else f"no such file in {asked.parent}"
     if asked.name == str(reference) and not folder:
-        near = nearest(asked.name, shipped)
+        near = nearest(asked.stem, (Path(name).stem for name in shipped))
         message = (
             f"no such file in the current folder, nor among those of zmqps: {', '.join(shipped)}"
-            + (f"; did you mean {near}?" if near else "")
+            + (f"; did you mean {near}.yaml?" if near else "")
         )
     name = str(reference)[:200]
     raise JobError(name if name.isprintable() else repr(name), [Problem("", None, None, message)])

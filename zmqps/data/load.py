@@ -42,16 +42,17 @@ def load(settings: DataSettings) -> Dataset:
 
 
 def _files(settings: DataSettings) -> list[Path]:
+    if settings.name == "fashion-mnist":
+        try:
+            return _in_folder(settings.folder or DEBIAN)
+        except DataError as error:
+            raise DataError(
+                f"data.name: fashion-mnist is not there: {error}; on Debian or Ubuntu run `apt-get "
+                f"install dataset-fashion-mnist`, which puts them into {DEBIAN}, or download them "
+                "from https://github.com/zalandoresearch/fashion-mnist and set data.folder"
+            ) from None
     if settings.folder:
         return _in_folder(settings.folder)
-    if settings.name == "fashion-mnist":
-        if not DEBIAN.is_dir():
-            raise DataError(
-                f"data.name: fashion-mnist is not in {DEBIAN}; on Debian or Ubuntu run `apt-get "
-                "install dataset-fashion-mnist`, or download the four IDX files "
-                "from https://github.com/zalandoresearch/fashion-mnist and set data.folder"
-            )
-        return _in_folder(DEBIAN)
     if settings.name:
         return _in_folder(SHIPPED / settings.name)
     return [getattr(settings, field) for field in FILES]

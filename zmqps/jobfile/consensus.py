@@ -47,8 +47,9 @@ def parse_settings(
 def mistake(error: ConsensusError, source: str, document: Document | None = None) -> JobError:
     """Return a mistake of the parts together as one of the file, with its line if known."""
     place: Place = tuple(int(p) if p.isdecimal() else p for p in error.place.split("."))
-    line = document.line(place) if document else None
-    return JobError(source, [Mistake(error.place, line, None, error.message)])
+    if document is None:
+        return JobError(source, [Mistake(error.place, None, None, error.message)])
+    return JobError(source, [document.problem(place, None, error.message)])
 
 
 def _read(raw: bytes | str, file: Path, overrides: Mapping[str, object]) -> Document:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice spelt most like `word` (case ignored), or None if none is near."""
     spelling = {choice.lower(): choice for choice in choices}
-    found = get_close_matches(word[:100].lower(), spelling, n=1, cutoff=0.6)
+    found = get_close_matches(word[:100].lower(), spelling, n=1, cutoff=0.7)
     return spelling[found[0]] if found else None
 
 

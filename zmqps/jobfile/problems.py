@@ -99,18 +99,54 @@ def _message(error: ErrorDetails, name: str, holder: Any) -> str:
 def add_problems(document: Document, error: ValidationError, model: type[BaseModel]) -> None:
     """Put everything that is wrong with the document's values into its faults."""
     for details in error.errors(include_url=False):
-        kind, loc, value = details["type"], details["loc"], details["input"]
-        if kind == "too_short" and len(value) >= details["ctx"]["min_length"]:
-            continue  # a list is short only because its items are wrong, and those are told
-        if kind == "choice":  # a choice among siblings: the mistake is their parent's
-            loc = loc[:-1]
-        place, holder, hint = locate(model, loc)
-        if kind.startswith("union_tag"):
-            discriminator = details["ctx"]["discriminator"].strip("'")
-            place, tags = (*place, discriminator), _tags(hint, discriminator)
-            value = value.get(discriminator)
-            message = f"unknown: {_shown(value)}" if kind == "union_tag_invalid" else "is missing"
-            message += f"; {allowed(str(value), tags)}"
-        else:
-            message = _message(details, str(place[-1]) if place else "", holder)
-        document.fault(place, None if kind == "missing" else value, message)
+        _add(document, details, model, ())
+
+
+def _add(document: Document, details: ErrorDetails, model: type[BaseModel], inside: Place) -> None:
+    """Add one mistake. `inside` is where the settings of this class stand."""
+    kind, loc, value = details["type"], details["loc"], details["input"]
+    if kind == "too_short" and len(value) >= details["ctx"]["min_length"]:
+        return  # a list is short only because its items are wrong, and those are told
+    if kind == "choice":  # a choice among siblings: the mistake is their parent's
+        loc = loc[:-1]
+    place, holder, hint = locate(model, loc)
+    place = (*inside, *place)
+    if kind.startswith("union_tag"):
+        discriminator = details["ctx"]["discriminator"].strip("'")
+        tag = value.get(discriminator)
+        message = f"unknown: {_shown(tag)}" if kind == "union_tag_invalid" else "is missing"
+        message += f"; {allowed(str(tag), _tags(hint, discriminator))}"
+        document.fault((*place, discriminator), tag, message)
+        _add_untagged(document, value, hint, discriminator, place)
+        return
+    message = _message(details, str(place[-1]) if place else "", holder)
+    document.fault(place, None if kind == "missing" else value, message)
+
+
+def _add_untagged(
+    document: Document, values: dict[str, Any], union: Any, discriminator: str, place: Place
+) -> None:
+    """Add what is wrong whichever member of a union was meant."""
+    found = {member: _errors(member, values, discriminator) for member in models(union)}
+    for name in values.keys() - {discriminator}:
+        knowing = [member for member in found if name in member.model_fields]
+        if not knowing:
+            names = dict.fromkeys(known for member in found for known in member.model_fields)
+            message = f"unknown setting; {allowed(name, names)}"
+            document.fault((*place, name), values[name], message)
+            continue
+        for loc, details in found[knowing[0]].items():
+            if loc[:1] == (name,) and all(loc in found[member] for member in knowing):
+                _add(document, details, knowing[0], place)
+
+
+def _errors(
+    member: type[BaseModel], values: dict[str, Any], discriminator: str
+) -> dict[tuple[str | int, ...], ErrorDetails]:
+    """Return the errors of values, taken for those of a member of a union, by their location."""
+    (tag, *_) = get_args(member.model_fields[discriminator].annotation)
+    try:
+        member.model_validate_json(json.dumps({**values, discriminator: tag}), strict=True)
+    except ValidationError as error:
+        return {details["loc"]: details for details in error.errors(include_url=False)}
+    return {}

@@ -32,16 +32,20 @@ class Problem:
 
     `line` counts from 1; it is that of the nearest thing that the file does contain, and None
     for what does not come from the file. `value` is None also where something is missing.
+    `overridden` tells that the value was not the file's.
     """
 
     path: str
     line: int | None
     value: object
     message: str
+    overridden: bool = False
 
     def __str__(self) -> str:
         """Return `line 3: training.batch: must be ...`, without what is not known."""
         line = f"line {self.line}" if self.line else ""
+        if self.overridden:
+            line = "given on the command line"
         return ": ".join(part for part in (line, self.path, self.message) if part)
 
 
@@ -70,8 +74,12 @@ class Document:
 
     def fault(self, place: Place, value: object, message: str) -> None:
         """Add a mistake; the first one at a place is the one that counts."""
-        problem = Problem(dotted(place), self.line(place), value, message)
-        self.faults.setdefault(place, problem)
+        self.faults.setdefault(place, self.problem(place, value, message))
+
+    def problem(self, place: Place, value: object, message: str) -> Problem:
+        """Return a mistake, with its line; only what was overridden has none."""
+        line = self.line(place)
+        return Problem(dotted(place), line, value, message, bool(self.lines) and line is None)
 
 
 _SCALARS: Final = (

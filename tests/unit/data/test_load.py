@@ -81,6 +81,8 @@ def test_absent_full_set_says_how_to_get_it(
     monkeypatch.setattr(loading, "DEBIAN", tmp_path / "absent")
     with pytest.raises(DataError, match=r"apt-get install dataset-fashion-mnist.*set data\.folder"):
         load(DataSettings(name="fashion-mnist"))
+    with pytest.raises(DataError, match=r"nowhere: expected the files .*apt-get install"):
+        load(DataSettings(name="fashion-mnist", folder=tmp_path / "nowhere"))
 
 
 def test_folder_takes_plain_and_gzipped_files_and_names_missing_ones(tmp_path: Path) -> None:
