@@ -25,7 +25,8 @@ from zmqps.places import Place
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Release, Role
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.runs.folder import ADDRESS, leave_job, read_summary
+from zmqps.runs.folder import ADDRESS, leave_job, lives, read_summary
+from zmqps.runs.managed import ManagedCoordinator
 from zmqps.runs.telling import CoordinatorStory, MemberStory, Overheard, on_release, tell
 from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
 from zmqps.runtime.client import Client
@@ -190,7 +191,7 @@ def coordinator(
     story = CoordinatorStory(endpoints, run_dir, lambda: _state(core))
     loop = Loop(
         "coordinator",
-        core if managed else Overheard(core, story.listen),
+        ManagedCoordinator(core, host, lives) if managed else Overheard(core, story.listen),
         context=context,
         log=log,
         mailbox=Mailbox(),

@@ -113,14 +113,18 @@ def test_the_last_replica_that_dies_ends_the_run(place):
     assert place.processes() == []
 
 
-def test_a_shard_that_dies_ends_the_run(place):
-    train = place.start("train", *ENDLESS, "--run-dir", "run")
+def test_a_shard_that_dies_ends_the_run_at_once(place):
+    patient = ("--set", "cluster.gone_ms=60000")  # longer than this test may take
+    train = place.start("train", *ENDLESS, *patient, "--run-dir", "run", "--json")
     train.wait_for(r"training, .* steps")
     place.processes("shard")[0].kill()
     assert train.wait_for("SIGKILL").startswith("zmqps: shard-")
-    code, _, err = train.end()
+    code, out, err = train.end()
     assert code == 1, err
-    assert place.processes() == []
+    assert "; it has no whole checkpoint to go on from\n" in err
+    problem = json.loads(out)["problems"][0]
+    assert problem.startswith("shard-") and problem.endswith(": its process has died")
+    assert place.leavings() == []
 
 
 def test_a_coordinator_that_dies_ends_the_run(place):

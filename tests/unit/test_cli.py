@@ -229,12 +229,16 @@ def test_a_failed_run_is_exit_code_1(capsys, tmp_path, trained):
     assert f"zmqps: the run in {tmp_path} failed" in err
 
 
-def test_an_interrupted_run_is_exit_code_130_and_tells_how_to_go_on(capsys, tmp_path, trained):
+def test_an_interrupted_run_is_exit_code_130_and_tells_how_to_go_on(
+    capsys, tmp_path, trained, monkeypatch
+):
     trained["result"] = training.Interrupted(tmp_path, {"run_dir": str(tmp_path), "steps": 5})
     code, out, err = run(capsys, "train", "conv.yaml", "--json")
     assert code == 130
     assert json.loads(out)["steps"] == 5
-    assert f"zmqps train --resume {tmp_path}" in err
+    assert err == "zmqps: interrupted; it has no whole checkpoint to go on from\n"
+    monkeypatch.setattr("zmqps.runtime.checkpoint.newest_checkpoint", lambda _: tmp_path)
+    assert f"; to go on: zmqps train --resume {tmp_path}" in run(capsys, "train", "conv.yaml")[2]
 
 
 def test_an_interrupt_before_the_run_is_exit_code_130(capsys, trained):

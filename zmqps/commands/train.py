@@ -79,16 +79,26 @@ def train(
         )  # fmt: skip
     except training.Interrupted as stop:
         _tell(stop.run_dir, stop.summary, as_json)
-        click.echo(f"zmqps: interrupted; to go on: zmqps train --resume {stop.run_dir}", err=True)
+        click.echo(f"zmqps: interrupted{_how_to_go_on(stop.run_dir)}", err=True)
         return 130
     except training.TrainError as error:
-        click.echo(f"zmqps: the run in {error.run_dir} failed", err=True)
+        go_on = _how_to_go_on(error.run_dir)
+        click.echo(f"zmqps: the run in {error.run_dir} failed{go_on}", err=True)
         if not error.failures:
             click.echo("zmqps: it ended without a summary", err=True)
         _tell(error.run_dir, error.summary, as_json)
         return 1
     _tell(Path(summary["run_dir"]), summary, as_json)
     return 0
+
+
+def _how_to_go_on(run_dir: Path) -> str:
+    """Return how the run goes on, if there is something to go on from."""
+    from zmqps.runtime.checkpoint import newest_checkpoint
+
+    if newest_checkpoint(run_dir) is None:
+        return "; it has no whole checkpoint to go on from"
+    return f"; to go on: zmqps train --resume {run_dir}"
 
 
 def _overrides(

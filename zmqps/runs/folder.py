@@ -162,7 +162,7 @@ def coordinator_of(folder: Path) -> str:
     _check_folder(folder)
     told = _read_json(folder / ADDRESS) or {}
     pid = told.get("pid")
-    if told.get("host") == host_id() and isinstance(pid, int) and not _lives(pid):
+    if told.get("host") == host_id() and isinstance(pid, int) and not lives(pid):
         how = read_summary(folder) or {}
         reason = how.get("error") or how.get("reason")
         raise RunError(f"the run in {folder} is over" + (f": {reason}" if reason else ""))
@@ -174,7 +174,8 @@ def coordinator_of(folder: Path) -> str:
     return str(min(endpoints, key=lambda one: not one.startswith("tcp://")))
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Say whether a process is there."""
     return pid > 0 and Path(f"/proc/{pid}").exists()
 
 

@@ -140,6 +140,8 @@ class _Launch:
         """Decide what the end of a process means for the others."""
         if child.code and not (self.interrupts and child.code in INTERRUPTED):
             self._fail(child.story(self._name(child)), child.words())
+            if self.coordinator.code is None:  # else it would wait for `gone_ms`
+                self.coordinator.process.send_signal(signal.SIGCHLD)
         if child is self.coordinator:
             self._expect_end(LEAVE_S if child.code == 0 else 0.0)
         elif child.role != "replica":
