@@ -9,6 +9,7 @@ or logger; the shells (`runtime`, the simulator) carry out its effects in order.
 array that came with an event is never written by the core that got it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,9 @@ from zmqps.protocol.messages import Message
 
 Array = npt.NDArray[Any]
 Arrays = Sequence[Array]
+
+LATE_S = 0.5
+"""A tick this much after the one before shows that the process was stopped."""
 
 # --- Events ---------------------------------------------------------------------------------------
 
@@ -177,6 +181,23 @@ class Core(Protocol):
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the core's own state contradicts itself."""
+
+
+class Ticks:
+    """Says which ticks may judge who is silent, and what is late.
+
+    What others said while this process was stopped waits in its sockets, unread. So a tick that
+    comes late does not count: until the next one, this process hears everybody.
+    """
+
+    def __init__(self) -> None:
+        self._last = math.inf
+
+    def count(self, now: float) -> bool:
+        """Say whether the tick of now counts; after one that does not, the next one does."""
+        late = now - self._last > LATE_S
+        self._last = math.inf if late else now
+        return not late
 
 
 def frozen(array: npt.NDArray[np.generic]) -> Array:

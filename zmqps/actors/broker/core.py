@@ -23,6 +23,7 @@ from zmqps.actors.base import (
     Posted,
     Send,
     Tick,
+    Ticks,
     Undeliverable,
 )
 from zmqps.actors.broker.clients import Client, Clients, Peer, Pending
@@ -67,6 +68,7 @@ class BrokerCore:
         self._epoch = 0
         self._sequence = FRONT_NUMBER << 56
         self._started = False
+        self._ticks = Ticks()
         self._reported_at = 0.0
         self._forwarded = self._answered = self._refused = self._malformed = self._nbytes = 0
 
@@ -86,7 +88,7 @@ class BrokerCore:
                 effects += self._answer(
                     int(link.removeprefix("shard-")), message, frames, peer, now
                 )
-            case Tick():
+            case Tick() if self._ticks.count(now):
                 effects += self.membership.tick(now)
                 effects += self._tick(now)
             case Undeliverable(link, message, peer) if link not in (FRONT, LINK):

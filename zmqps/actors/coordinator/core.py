@@ -22,6 +22,7 @@ from zmqps.actors.base import (
     Posted,
     Received,
     Tick,
+    Ticks,
     Undeliverable,
 )
 from zmqps.actors.coordinator.ending import Ending
@@ -29,7 +30,8 @@ from zmqps.actors.coordinator.members import FRONT, Member, Members, Peer
 from zmqps.actors.coordinator.reports import status, summary
 from zmqps.actors.coordinator.run import reached
 from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
-from zmqps.actors.coordinator.training import Training, Wait
+from zmqps.actors.coordinator.training import Training
+from zmqps.actors.coordinator.waiting import Waiting
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
     AskStatus,
@@ -91,8 +93,8 @@ class CoordinatorCore:
         self.refused: Counter[str] = Counter()
         self.problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)
         self._malformed = 0
-        self._wait: Wait | None = None
-        self._wait_since = 0.0
+        self._ticks = Ticks()
+        self._waiting = Waiting()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
@@ -135,7 +137,7 @@ class CoordinatorCore:
                 self._malformed += 1
                 if self._malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
                     return [Note(events.MalformedReceived(link, error, self._malformed))]
-            case Tick():
+            case Tick() if self._ticks.count(now):
                 return self._tick(now)
         return []
 
@@ -165,8 +167,7 @@ class CoordinatorCore:
             case Refused(code, reason):
                 return self._refused_by(member, f"{member.name} refused ({code}): {reason}", now)
             case AskStatus(end_run):
-                tree = status(self.training, self.members, now, self._about())
-                answer = self.members.send(member, Status(tree), now, message.sequence)
+                answer = self.members.send(member, self._status(now), now, message.sequence)
                 ended = self._end(f"asked to end by {member.name}", now) if end_run else []
                 return [answer, *ended]
         effects: list[Effect] | None = None
@@ -336,16 +337,15 @@ class CoordinatorCore:
 
     def _look_at_wait(self, now: float) -> list[Effect]:
         """End when something has been waited for too long; say so when it has no limit."""
-        before, self._wait = self._wait, self.training.waits()
-        if self._wait is None or before is None or before.kind != self._wait.kind:
-            self._wait_since = now
+        wait = self.training.waits()
+        waited_s = self._waiting.waited_s(wait, now)
+        if wait is None:
             return []
-        waited_s, wait = now - self._wait_since, self._wait
         if wait.limit_s is not None and waited_s > wait.limit_s:
             error = f"waited {waited_s:.0f} s for {wait.text}"
             return self._end("something did not come", now, error=error, save=wait.kind == "broker")
         if waited_s > self.cluster.start_deadline_ms / 1e3:
-            self._wait_since = now
+            self._waiting.again(now)
             return [Note(events.Overdue(wait.text, waited_s * 1e3, "wait on"))]
         return []
 
@@ -380,21 +380,14 @@ class CoordinatorCore:
         )
 
     def _about(self) -> dict[str, Any]:
+        refused, problems = dict(self.refused), list(self.problems)
+        return {"run": self.run, "refused": refused, "problems": problems}
+
+    def _status(self, now: float) -> Status:
         wait = self.training.waits() if self.ending.running else None
-        return {
-            "run": self.run,
-            "state": self.state,
-            "waiting_for": wait.text if wait else "",
-            "refused": dict(self.refused),
-            "problems": list(self.problems),
-        }
+        standing = {"state": self.state, "waiting_for": wait.text if wait else ""}
+        return Status(status(self.training, self.members, now, self._about() | standing))
 
     def _summary(self, now: float) -> dict[str, Any]:
-        about = {
-            "run": self.run,
-            "reason": self.ending.reason,
-            "error": self.ending.error,
-            "refused": dict(self.refused),
-            "problems": list(self.problems),
-        }
-        return summary(self.training, now, about)
+        end = {"reason": self.ending.reason, "error": self.ending.error}
+        return summary(self.training, now, self._about() | end)

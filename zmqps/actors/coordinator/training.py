@@ -6,7 +6,6 @@ Part of the coordinator. `settle` compares what each member should know with wha
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from zmqps.actors.base import Effect, Note, Send, Work
@@ -19,6 +18,7 @@ from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.run import EvaluationPlan, Standing, is_warm
 from zmqps.actors.coordinator.seats import Seats
 from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow
+from zmqps.actors.coordinator.waiting import Wait
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Declare, Declared, Evaluated, Refused, Roster
@@ -30,15 +30,6 @@ CHECKPOINT_EVERY_S = 300.0
 
 SAVE_DEADLINES = 4
 """A checkpoint may take so many times `deadline_ms`: it is bytes on a disk, not one answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What the cluster waits for. `limit_s` is None when it may take for ever."""
-
-    kind: str
-    text: str
-    limit_s: float | None
 
 
 class Training:
@@ -92,6 +83,8 @@ class Training:
             theirs = Agreement.read(declare)
         except ProtocolError as error:
             return Refused("bad_request", str(error))
+        if reason := self._too_large(theirs):
+            return Refused("bad_request", reason)
         effects: list[Effect] = []
         if self.agreement is None:
             if self.restored and (lines := restored_differences(self.restored, theirs)):
@@ -261,6 +254,18 @@ class Training:
                 member.told_ready = True
                 effects.append(self.members.send(member, Declared(False, ready=True), now))
         return [*effects, *released]
+
+    def _too_large(self, agreement: Agreement) -> str:
+        """Say why the model's blocks cannot be carried; empty if they can."""
+        largest = max(agreement.layout.blocks, key=lambda block: block.nbytes, default=None)
+        if largest is None:
+            return "layout: no tensor has an element, so there is nothing to train"
+        if largest.nbytes <= self.cluster.frame_bytes_max:
+            return ""
+        return (
+            f"layout: a row of tensor {largest.tensor!r} has {largest.nbytes} bytes, and a message "
+            f"carries at most {self.cluster.frame_bytes_max} (cluster.frame_bytes_max)"
+        )
 
     def _agree(self, agreement: Agreement) -> Note:
         self.agreement = agreement

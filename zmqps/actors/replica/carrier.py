@@ -19,6 +19,7 @@ from zmqps.actors.base import (
     Posted,
     Received,
     Tick,
+    Ticks,
 )
 from zmqps.actors.link import Link, Patience, Purpose, reachable
 from zmqps.actors.replica.orders import Connected, LayoutSet, LeaveOrder, Routed
@@ -50,6 +51,7 @@ class CarrierCore(ABC):
         self._brokers: tuple[BrokerAt, ...] = ()
         self._host = ""
         self._malformed = 0
+        self._ticks = Ticks()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
@@ -61,7 +63,7 @@ class CarrierCore(ABC):
                     return [Exit(error)]
                 case Posted(item):
                     return [*self._posted(item, now), *self._started(now)]
-                case Tick():
+                case Tick() if self._ticks.count(now):
                     return [*self._tick(now), *self._started(now)]
                 case Malformed(link, error):
                     self._malformed += 1

@@ -16,6 +16,7 @@ from zmqps.actors.base import (
     Posted,
     Received,
     Tick,
+    Ticks,
 )
 from zmqps.actors.membership import Membership
 from zmqps.actors.replica.orders import (
@@ -58,6 +59,7 @@ class ControlCore:
     def __init__(self, membership: Membership):
         self.membership = membership
         self._started = False
+        self._ticks = Ticks()
         self._order: DeclareOrder | None = None
         self._layout_sent = False
         self._interrupted_at: float | None = None
@@ -78,7 +80,7 @@ class ControlCore:
                     effects += self._received(message, now, was_member=was_member)
             case Posted(item):
                 effects += self._posted(item, now)
-            case Tick():
+            case Tick() if self._ticks.count(now):
                 effects += [*self.membership.tick(now), *self._leave_in_time(now)]
             case Malformed(link, error):
                 self._malformed += 1

@@ -25,6 +25,7 @@ from zmqps.actors.base import (
     Received,
     Send,
     Tick,
+    Ticks,
     Work,
 )
 from zmqps.actors.membership import LINK, Membership
@@ -90,6 +91,7 @@ class ShardCore:
         self._epoch = 0
         self._sequence = FRONT_NUMBER << 56
         self._started = False
+        self._ticks = Ticks()
         self._reported_at = 0.0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -106,7 +108,7 @@ class ShardCore:
                 effects += self._asked(message, arrays, peer, now)
             case Finished(task, result, error):
                 effects += self._finished(task, result, error, now)
-            case Tick():
+            case Tick() if self._ticks.count(now):
                 effects += self.membership.tick(now)
                 effects += self._tick(now)
             case Posted(Interrupted()):
@@ -189,7 +191,10 @@ class ShardCore:
         if self._loading is not None and task is self._loading:
             self._loading = None
             if error is not None:
-                return [Exit(f"this shard has no values for its blocks: {error}")]
+                reason = f"no values for its blocks: {error}"
+                refused = Refused("values", reason, self._epoch)
+                told = self.membership.send(refused, now, self._assign_cause)
+                return [told, Exit(f"this shard has {reason}")]
             self._load(task, result)
             return self._ready_perhaps(now)
         if self._saving is not None and task is self._saving.task:

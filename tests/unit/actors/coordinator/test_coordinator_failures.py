@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.actors.coordinator.coordinator_rig import GIVEN, REPORT, Rig, declare
+from zmqps.actors.base import Tick
 from zmqps.actors.coordinator.tasks import WriteManifest, WriteSummary
 from zmqps.protocol import events
+from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
     Assign,
     Leave,
@@ -14,6 +16,7 @@ from zmqps.protocol.messages import (
     Release,
     Save,
 )
+from zmqps.protocol.tensors import Initial, TensorSpec
 
 # --- What goes wrong ------------------------------------------------------------------------------
 
@@ -175,3 +178,28 @@ def test_clients_without_a_target_may_come_and_go():
     rig.join("client").say(declare())
     rig.tick(11)
     assert rig.exit is None
+
+
+def test_a_coordinator_that_was_stopped_takes_nobody_for_gone():
+    rig = Rig().base()
+    replica = rig.replica().train(5)
+    rig.tick()
+    rig.now += 60.0  # what members said meanwhile waits in its socket
+    rig.event(Tick())
+    assert not rig.of(events.MemberLeft)
+    replica.silent = True
+    rig.tick()
+    gone = [left.name for left in rig.of(events.MemberLeft) if "silent" in left.reason]
+    assert gone == [replica.name], "all others spoke"
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((1, 1 << 25), ["tensor 'w'", "frame_bytes_max"]), ((0, 4), ["no tensor has an element"])],
+)
+def test_a_model_that_cannot_be_carried_is_refused(shape, words):
+    layout = Layout((TensorSpec("w", shape, "float32", Initial("constant", 0.0)),), 1 << 20)
+    rig = Rig().base()
+    replica = rig.join("replica").say(replace(declare(), layout=layout.to_wire()))
+    (refused,) = replica.got(Refused)
+    assert all(word in refused.reason for word in words)

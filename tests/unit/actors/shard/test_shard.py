@@ -13,7 +13,7 @@ from tests.unit.actors.shard.shard_rig import (
     push,
     rule,
 )
-from zmqps.actors.base import Interrupted, Malformed, Posted
+from zmqps.actors.base import Interrupted, Malformed, Posted, Tick
 from zmqps.models.initial import initial_values
 from zmqps.protocol.messages import (
     Assigned,
@@ -341,6 +341,16 @@ def test_a_silent_broker_has_to_attach_again():
     assert rig.asks(Heartbeat(), who=50, peer=BROKER) == []
     assert rig.asks(push(rig.blocks, 1), arrays(rig.blocks)) == []
     assert rig.asks(Attach("broker", 1), who=50, peer=BROKER)
+    assert rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
+
+
+def test_a_shard_that_was_stopped_hears_its_brokers_before_it_judges():
+    rig = Rig().serve()
+    rig.tick()
+    rig.now += 60.0
+    rig.event(Tick())
+    assert rig.asks(Heartbeat(), who=50, peer=BROKER), "what it said meanwhile is read"
+    rig.event(Tick())
     assert rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
 
 

@@ -129,6 +129,8 @@ def test_a_checkpoint_that_lacks_a_block_ends_the_shard_with_its_name(tmp_path):
     new = Rig()
     new.join()
     new.assign(layout(), restore=checkpoint_files(tmp_path)[1:], term=2)
-    new.work()
+    (refused,) = bodies(new.work(), Refused)
     assert "no tensor" in new.exits[0].error
+    assert refused.code == "values", "the coordinator is told, and need not wait"
+    assert "no tensor" in refused.reason
     assert parts(rig.blocks)  # the old shard is as it was
