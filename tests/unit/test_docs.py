@@ -14,10 +14,15 @@ from zmqps.actors.base import Effect, Received, Send
 from zmqps.actors.broker import clients as broker_clients
 from zmqps.actors.coordinator import members
 from zmqps.actors.coordinator.core import CoordinatorCore
+from zmqps.actors.coordinator.tasks import MetricsRow
+from zmqps.jobfile.consensus import load_problem
 from zmqps.protocol import events, events_reference, keys, messages, parts, wire
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
+from zmqps.runs.folder import ADDRESS, JOB, SUMMARY
+from zmqps.runs.simulation import NETWORK, read_network
 from zmqps.runtime import transport
+from zmqps.runtime.record import CURVE, METRICS
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -243,6 +248,39 @@ def told() -> set[str]:
 def test_the_status_tree_is_told_as_it_is():
     by_shard = {"routes.bytes.0"}
     assert names_of(status_of(a_cluster())) - by_shard == told()
+
+
+# --- docs/run-folder.md ---------------------------------------------------------------------------
+
+FOLDER = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+
+
+def test_the_columns_of_the_metrics_are_those_of_the_code():
+    assert first_names(section(FOLDER, "## metrics.csv")) == [f.name for f in fields(MetricsRow)]
+
+
+def test_the_fields_of_the_summary_are_those_of_the_code():
+    tree = a_cluster()._summary(1.0)
+    whole = section(FOLDER, "## summary.json")
+    assert set(first_names(whole.split("### ")[0])) == tree.keys()
+    for name in ("replicas", "shards"):
+        assert set(first_names(section(whole, f"### {name}"))) == tree[name][0].keys()
+    assert all(f"`{name}`" in whole for name in {**tree["staleness"], **tree["evaluations"][0]})
+
+
+def test_the_files_of_a_run_are_there_under_their_names():
+    for name in (JOB, ADDRESS, SUMMARY, METRICS, CURVE, NETWORK):
+        assert f"| `{name}` |" in FOLDER
+
+
+# --- docs/simulator.md, docs/consensus.md ---------------------------------------------------------
+
+
+def test_the_files_on_the_pages_are_right(tmp_path):
+    for page, read in (("simulator", read_network), ("consensus", load_problem)):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        (tmp_path / "file.yaml").write_text(blocks(text, "yaml"), encoding="utf-8")
+        assert read(tmp_path / "file.yaml")
 
 
 # --- docs/paper.md --------------------------------------------------------------------------------

@@ -69,13 +69,14 @@ def _accuracy(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
     if not at:
         return
     axes.plot(at, values, color=TEST, marker="o", markersize=4)
+    # Beside the picture, at the height of the last dot: no line goes there.
     axes.annotate(
         f"{values[-1]:.4f}",
-        (at[-1], values[-1]),
-        xytext=(-6, -8),
+        (1, values[-1]),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 0),
         textcoords="offset points",
-        ha="right",
-        va="top",
+        va="center",
         color=TEST,
     )
 
