@@ -28,7 +28,7 @@ def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
         f"{number(summary.get('epochs'), '.2f')} epochs",
         "images/s": number(summary.get("images_per_s")),
         "staleness": f"mean {number(stale.get('mean'), '.2f')}, max {number(stale.get('max'))}",
-        "pushes": f"{number(summary.get('pushes_applied'))} applied"
+        "pushes": f"{number(summary.get('pushes_applied'))} applied{_since(summary)}"
         + "".join(
             f", {one.get('name')} {number(one.get('share_of_pushes'), '.0%')}"
             for one in in_order(items(summary, "replicas"))[:8]
@@ -39,6 +39,15 @@ def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
     }
     told = [f"{name:14} {value}" for name, value in lines.items() if value not in (None, NOTHING)]
     return "\n".join([*told, *(f"problem        {one}" for one in items(summary, "problems"))])
+
+
+def _since(summary: Mapping[str, Any]) -> str:
+    """Say so when pushes were counted since the run went on, and steps since it began."""
+    steps, applied, each = (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+        for value in map(summary.get, ("steps", "pushes_applied", "pushes_per_step"))
+    )
+    return " since it went on" if each and applied / each < steps - 0.5 else ""
 
 
 def page(tree: Mapping[str, Any], title: str) -> RenderableType:

@@ -78,7 +78,8 @@ class CoordinatorStory:
 
     def __init__(self, endpoints: Sequence[str], run_dir: object, state: Callable[[], str]) -> None:
         self._state = state
-        self._told = ""
+        self._told = self._refused = ""
+        self._ended = False
         tell("coordinator", f"listening on {', '.join(endpoints)}")
         tell("coordinator", f"run folder {run_dir}")
 
@@ -87,17 +88,19 @@ class CoordinatorStory:
         for effect in effects:
             if isinstance(effect, Note):
                 self._noted(effect.event)
-        if (state := self._state()) != self._told:
+        if not self._ended and (state := self._state()) != self._told:
             self._told = state
             tell("coordinator", state)
 
     def _noted(self, event: object) -> None:
         match event:
-            case events.MemberJoined(_, name, _, host, pid):
+            case events.MemberJoined(_, name, role, host, pid) if role != "observer":
                 tell("coordinator", f"{name} has joined (process {pid} on {host})")
-            case events.MemberLeft(_, name, reason):
+            case events.MemberLeft(_, name, reason) if not self._ended:
                 tell("coordinator", f"{name} has left: {reason}")
-            case events.RequestRefused(reason=reason):
+            case events.RequestRefused(reason=reason) if reason != self._refused:
+                self._refused = reason
                 tell("coordinator", f"refused: {reason}")
             case events.RunEnding(reason):
+                self._ended = True
                 tell("coordinator", f"the run ends: {reason}")

@@ -231,3 +231,9 @@ def test_the_panel_ends_with_done():
         panel.status(TREE)
         panel.status(TREE | {"state": "stopping"})
     assert "done" in console.file.getvalue().rpartition("stopping")[2]
+
+
+@pytest.mark.parametrize(("steps", "told"), [(142, "142 applied"), (284, " since it went on")])
+def test_the_pushes_of_a_resumed_run_are_those_since_it_went_on(tmp_path, steps, told):
+    text = report(tmp_path, {"steps": steps, "pushes_applied": 142, "pushes_per_step": 1.0})
+    assert any(line.endswith(told) for line in text.splitlines() if line.startswith("pushes"))

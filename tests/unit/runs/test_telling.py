@@ -62,19 +62,24 @@ def test_a_member_tells_whom_it_waits_for_as_what_it_joined_and_how_it_ended(cap
 
 
 def test_a_coordinator_tells_who_comes_and_goes_and_what_it_waits_for(capsys):
-    states = iter(["waiting for a broker", "waiting for a broker", "training", "stopping"])
+    states = iter(["waiting for a broker"] * 2 + ["training"] * 4)
     story = CoordinatorStory(["tcp://a:1", "ipc:///c"], "/runs/1", lambda: next(states))
     for note in (
         events.MemberJoined(1, "broker-0", "broker", "b", 7),
         events.RoutesChanged(1, 1, 1),
         events.MemberLeft(1, "broker-0", "silent"),
+        events.MemberJoined(2, "observer-0", "observer", "b", 8),
+        events.RequestRefused("front", 3, 1, "Hello", "full", "too many"),
+        events.RequestRefused("front", 3, 1, "Hello", "full", "too many"),
         events.RunEnding("interrupted"),
+        events.MemberLeft(2, "shard-0", "interrupted"),
     ):
         story.listen(Tick(), [Exit(), Note(note)])
     assert capsys.readouterr().err.replace("zmqps coordinator: ", "").splitlines() == [
         *("listening on tcp://a:1, ipc:///c", "run folder /runs/1"),
         *("broker-0 has joined (process 7 on b)", "waiting for a broker"),
-        *("broker-0 has left: silent", "training", "the run ends: interrupted", "stopping"),
+        *("broker-0 has left: silent", "training", "refused: too many"),
+        "the run ends: interrupted",
     ]
 
 
