@@ -12,7 +12,12 @@ from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
-from zmqps.actors.settings import TrainingSettings
+from zmqps.actors.settings import (
+    TARGETS,
+    EvaluationSettings,
+    TrainingSettings,
+    WarmstartSettings,
+)
 from zmqps.data.settings import DataSettings
 from zmqps.jobfile.nearest import nearest
 from zmqps.jobfile.problems import add_problems
@@ -198,9 +203,18 @@ def job_to_yaml(job: JobSettings) -> str:
 
 def job_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of job files, for editors."""
+    schema = JobSettings.model_json_schema()
+    for settings, rule, names in (
+        (TrainingSettings, "anyOf", TARGETS),
+        (WarmstartSettings, "oneOf", WarmstartSettings.model_fields),
+        (EvaluationSettings, "oneOf", EvaluationSettings.model_fields),
+    ):
+        schema["$defs"][settings.__name__][rule] = [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names
+        ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:zmqps:job",
-        **JobSettings.model_json_schema(),
+        **schema,
         "title": "zmqps job file",
     }

@@ -297,6 +297,16 @@ def test_the_schema_describes_every_setting_and_closes_every_mapping() -> None:
             assert value.get("description"), key
 
 
+def test_the_schema_asks_for_a_target_and_for_exactly_one_end_of_a_warmstart() -> None:
+    parts = job_schema()["$defs"]
+    targets = [choice["required"] for choice in parts["TrainingSettings"]["anyOf"]]
+    assert targets == [["epochs"], ["steps"], ["seconds"], ["accuracy"]]
+    ends = [choice["required"] for choice in parts["WarmstartSettings"]["oneOf"]]
+    assert ends == [["steps"], ["seconds"], ["accuracy"]]
+    given = parts["EvaluationSettings"]["oneOf"][0]
+    assert given == {"required": ["epochs"], "properties": {"epochs": {"not": {"type": "null"}}}}
+
+
 def test_the_schema_asks_for_what_has_no_default() -> None:
     assert set(job_schema()["required"]) == {"data", "model", "training", "update"}
 

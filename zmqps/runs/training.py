@@ -7,6 +7,7 @@ from typing import Any
 from zmqps.data.load import load
 from zmqps.data.subset import Subset
 from zmqps.job import JobSettings, load_job
+from zmqps.jobfile.shapes import check_shapes
 from zmqps.models.network import Network
 from zmqps.runs.folder import forget_ended, held, make_run, read_summary, resumed_job, write_job
 from zmqps.runs.progress import show
@@ -103,13 +104,21 @@ def prepare(
     else:
         assert job is not None
         settings = load_job(job, overrides)
-    check(settings)
+    check(settings, None if isinstance(job, JobSettings) else job, overrides)
     return settings, make_run(settings.name, None if run_dir is None else Path(run_dir))
 
 
-def check(job: JobSettings) -> None:
-    """Raise DataError or ModelError unless the data is there and the model and replicas fit it."""
+def check(
+    job: JobSettings,
+    reference: str | Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> None:
+    """Raise DataError, JobError or ModelError unless data is there and model and replicas fit it.
+
+    `reference` and `overrides` are those of `load_job`, if it was a file: see `check_shapes`.
+    """
     data = load(job.data)
+    check_shapes(job, data.input_shape, data.classes, reference, overrides)
     Network(job.model, data.input_shape, data.classes)
     slots = job.training.subsets or job.cluster.replicas
     # The last subset is the smallest.
