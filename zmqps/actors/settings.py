@@ -1,8 +1,9 @@
 """How a run trains: batches, targets, the paper's n_fetch, n_push and α, warmstart, checkpoints."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from zmqps.optim.settings import ConstantSchedule, ScheduleSettings
@@ -156,3 +157,14 @@ class TrainingSettings(Settings):
         if value and info.data.get("staleness_max"):
             raise ValueError("needs staleness_max 0 or null")
         return value
+
+
+def first_problem(error: ValidationError, place: str, value: object) -> str:
+    """Return the first mistake in a line: its place, what is wrong, and the value there.
+
+    A kind that says which settings a place has (`rule`, `kind`) is no part of the place's name.
+    """
+    first = error.errors()[0]
+    kinds = [value.get("rule"), value.get("kind")] if isinstance(value, Mapping) else []
+    where = ".".join([place, *(str(part) for part in first["loc"] if part not in kinds)])
+    return f"{where}: {first['msg']}, not {first['input']!r:.60}"

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from zmqps.actors.base import Array, Core, Posted, frozen
 from zmqps.actors.membership import BeginLog, Membership
@@ -34,7 +34,8 @@ from zmqps.actors.replica.orders import (
     PushResult,
 )
 from zmqps.actors.replica.push import PushCore
-from zmqps.optim.settings import ConstantSchedule, RuleSettings
+from zmqps.actors.settings import first_problem
+from zmqps.optim.settings import ConstantSchedule, RuleSettings, ScheduleSettings
 from zmqps.protocol.errors import LocalError
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Role, Welcome
@@ -186,26 +187,22 @@ class Client:
         `tensors` maps names to first values (float32 or float64), or lists `TensorSpec`s. `update`
         is an update rule as in a job file. The first client of a cluster decides; the values of a
         later one are not used, and one whose tensors or rule differ is refused (ClusterError).
+        Raises LocalError, a ValueError, for what cannot be declared anywhere.
         """
-        self.connect()
-        rule = TypeAdapter[Any](RuleSettings).validate_python(update).model_dump(mode="json")
-        plan = dict(schedule or ConstantSchedule().model_dump(mode="json"))
-        values = (
-            {n: _array(n, v) for n, v in tensors.items()} if isinstance(tensors, Mapping) else {}
-        )
-        specs = (
-            tuple(TensorSpec(n, a.shape, a.dtype.name, Initial("given")) for n, a in values.items())  # type: ignore[arg-type]
-            if isinstance(tensors, Mapping)
-            else tuple(tensors)
-        )
-        assert self.welcome is not None
-        layout = Layout(specs, int(self.welcome.cluster["block_bytes_max"]))
+        rule = _settings(RuleSettings, update, "update")
+        plan = _settings(ScheduleSettings, schedule or ConstantSchedule(), "schedule")
+        values = {} if isinstance(tensors, Sequence) else _arrays("tensors", tensors)
+        specs = tuple(tensors) if isinstance(tensors, Sequence) else _specs(values)
+        welcome = self.connect()
+        layout = Layout(specs, int(welcome.cluster["block_bytes_max"]))
+        if self.layout is not None and self.layout.digest != layout.digest:
+            raise LocalError("this client has declared another model already: use a new Client")
         terms = {f"update.{name}": json.dumps(value) for name, value in rule.items()}
         on_shards = {
             "update": rule, "schedule": plan, "seed": seed, "on_nonfinite": "refuse", "sync": False,
         }  # fmt: skip
         self.order(DeclareOrder("client", layout, terms, on_shards, {}, 0))
-        self._values = values
+        self._values, self._ready = values, False
         self._wait(lambda: self._ready, timeout_s, "the cluster to take the model and its values")
 
     def order(self, order: DeclareOrder) -> None:
@@ -256,7 +253,7 @@ class Client:
         It waits only when `push_window_bytes` are on their way already.
         """
         layout = self._layout()
-        arrays = {name: _array(name, value) for name, value in gradients.items()}
+        arrays = _arrays("gradients", gradients)
         for name, array in arrays.items():
             _check_gradient(name, array, layout)
         arrays = {n: a.copy() for n, a in arrays.items()} if copy else arrays
@@ -280,6 +277,8 @@ class Client:
         while not done():
             if self._left is not None:
                 raise ClusterError(self._left.error or "the cluster has ended the run")
+            if error := next((loop.error for loop in self.loops if loop.error), None):
+                raise ClusterError(error)
             waited = time.monotonic() - began
             if timeout_s is not None and waited > timeout_s:
                 raise ClusterError(f"waited {waited:.0f} s for {what}")
@@ -336,9 +335,37 @@ class Client:
         return self.layout
 
 
+def _settings(kind: Any, value: object, place: str) -> dict[str, Any]:
+    """Return settings as plain values. Raises LocalError that names the first that is wrong."""
+    try:
+        settings = TypeAdapter[Any](kind).validate_python(value)
+    except ValidationError as error:
+        raise LocalError(first_problem(error, place, value)) from None
+    plain: dict[str, Any] = settings.model_dump(mode="json")
+    return plain
+
+
+def _arrays(place: str, values: object) -> dict[str, Array]:
+    """Return arrays by name, as `_array` does. Raises LocalError."""
+    if not isinstance(values, Mapping):
+        raise LocalError(f"{place}: {values!r:.60} is no mapping of names to arrays")
+    for name in values:
+        if not isinstance(name, str):
+            raise LocalError(f"{place}: the name {name!r:.60} is no text")
+    return {name: _array(name, value) for name, value in values.items()}
+
+
+def _specs(values: Mapping[str, Array]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name, array.shape, array.dtype.name, Initial("given"))  # type: ignore[arg-type]
+        for name, array in values.items()
+    )
+
+
 def _array(name: str, value: Any) -> Array:
-    """Return a C-contiguous float array, with its rank kept."""
+    """Return a C-contiguous float array of this machine's byte order, with its rank kept."""
     array = np.asarray(value, order="C")
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.name not in ("float32", "float64"):
         raise LocalError(f"{name}: dtype {array.dtype}, must be float32 or float64")
     return array

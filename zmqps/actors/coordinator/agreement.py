@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from zmqps.actors.settings import TrainingSettings
+from zmqps.actors.settings import TrainingSettings, first_problem
 from zmqps.optim.settings import RuleSettings, ScheduleSettings
 from zmqps.protocol.errors import ProtocolError, expect
 from zmqps.protocol.keys import Layout
@@ -41,8 +41,8 @@ class Agreement:
         layout = Layout.from_wire(declare.layout)
         for place in ("terms", "rule", "training"):
             _check_plain(getattr(declare, place), place)
-        _validate(RuleSettings, declare.rule.get("update"), "rule: update")
-        _validate(ScheduleSettings, declare.rule.get("schedule"), "rule: schedule")
+        _validate(RuleSettings, declare.rule.get("update"), "update")
+        _validate(ScheduleSettings, declare.rule.get("schedule"), "schedule")
         expect(declare.rule.get("seed", 0), int, "rule: seed")
         expect(declare.rule.get("sync", False), bool, "rule: sync")
         training: TrainingSettings | None = None
@@ -98,11 +98,7 @@ def _validate(kind: Any, value: object, place: str) -> Any:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ProtocolError(
-            f"{place} {where}: {first['msg']}, not {first['input']!r:.60}"
-        ) from None
+        raise ProtocolError(first_problem(error, place, value)) from None
 
 
 def _check_plain(value: object, place: str, depth: int = 0) -> None:

@@ -299,9 +299,11 @@ class CoordinatorCore:
         if self.ending.phase in ("leaving", "left"):
             return effects
         if member.role == "shard" and self.training.ready:
+            whole = self.training.checkpoints.last or self.training.folder
+            way = f"go on from {whole} with" if whole else "there is no checkpoint yet for"
             error = (
                 f"{member.name} on {member.hello.host} is lost ({reason}) and held the only copy "
-                "of its parameters; go on from the last checkpoint with `--resume`"
+                f"of its parameters; {way} `--resume`"
             )
             return [*effects, *self._end(f"{member.name} is lost", now, error=error, save=False)]
         if last_trainer and self.training.ready and self.ending.running:

@@ -219,10 +219,10 @@ def test_a_model_that_differs_is_refused_with_every_difference():
     [
         ({"layout": [400]}, "layout: 1 items, expected 2"),
         ({"layout": None}, "layout"),
-        ({"rule": {}}, "rule: update"),
-        ({"rule": {"update": {"rule": "sgd", "rate": -1.0}}}, "rule: update sgd.rate"),
+        ({"rule": {}}, "update: "),
+        ({"rule": {"update": {"rule": "sgd", "rate": -1.0}}}, "update.rate: "),
         ({"terms": {"a": b"bytes"}}, "terms: b'bytes' is no plain value"),
-        ({"training": {"batch": 0, "epochs": 1}}, "training batch"),
+        ({"training": {"batch": 0, "epochs": 1}}, "training.batch: "),
         ({"training": {"epochs": 1}, "images": 0}, "images: 0, training.epochs needs 1 or more"),
     ],
 )
