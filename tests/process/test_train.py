@@ -122,6 +122,7 @@ def test_a_shard_that_dies_ends_the_run_at_once(place):
     code, out, err = train.end()
     assert code == 1, err
     assert "; it has no whole checkpoint to go on from\n" in err
+    assert "there is no checkpoint yet" in json.loads(out)["error"]
     problem = json.loads(out)["problems"][0]
     assert problem.startswith("shard-") and problem.endswith(": its process has died")
     assert place.leavings() == []

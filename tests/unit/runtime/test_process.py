@@ -131,6 +131,24 @@ def test_an_error_is_one_line_and_ends_the_other_loops(start):
     assert (code, err) == (1, "zmqps: it cannot be\n")
 
 
+def test_an_error_that_several_loops_end_with_is_told_once(start):
+    child = start("return [Exit('it cannot be')]", "return [Exit('it cannot be')]")
+    assert finish(child)[::2] == (1, "zmqps: it cannot be\n")
+
+
+def test_what_strangers_say_does_nothing_to_the_terminal(start):
+    child = start("return [Exit('\\x1b[31mred')]")
+    assert finish(child)[2] == "zmqps: ?[31mred\n"
+
+
+def test_that_somebody_died_is_posted(start):
+    died = "if event == Posted(process.SomebodyDied()): say('died'); return [Exit()]"
+    child = start(died)
+    folder_of(child)
+    child.send_signal(signal.SIGCHLD)
+    assert finish(child) == (0, "died\n", "")
+
+
 def test_a_loop_that_hangs_is_named_and_holds_nothing_up(start):
     hang = "process.LEAVE_S = 0.1; hung.set(); threading.Event().wait()"
     child = start("hung.wait(); return [Exit()]", hang)
