@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -390,38 +389,6 @@ def test_any_override_is_taken_or_refused(place: Place, text: str) -> None:
     with contextlib.suppress(JobError):
         job = load_job(SHIPPED / "conv.yaml", {dotted(place): text})
         assert isinstance(job, JobSettings)
-
-
-def test_what_no_kind_takes_is_told_beside_an_unknown_kind() -> None:
-    text = SMALL.replace("rule: sgd, rate: 0.1", "rule: sdg, rate: 1e-2x, eps: -1, momentun: 0.5")
-    found = problems(text.replace("kind: dense, units: 10", "knid: dense, units: none"))
-    assert found.keys() == {
-        *("model.layers.0.kind", "model.layers.0.knid", "model.layers.0.units"),
-        *("update.rule", "update.rate", "update.eps", "update.momentun"),
-    }
-    assert found["update.rate"] == (7, 'must be a valid number, not "1e-2x"')
-    assert "did you mean momentum?" in found["update.momentun"][1]
-    assert "did you mean kind?" in found["model.layers.0.knid"][1]
-
-
-def test_what_one_kind_takes_is_not_told() -> None:
-    """`stride: null` is right for a pool, wrong for a convolution: who knows what was meant?"""
-    text = SMALL.replace("kind: dense, units: 10", "kind: pool, stride: null")
-    assert problems(text).keys() == {"model.layers.0.kind"}
-
-
-def test_a_mistake_of_an_override_is_not_the_files() -> None:
-    with pytest.raises(JobError) as caught:
-        parse_job(SMALL, FILE, {"training.batch": "0", "update.rate": "fast", "nmae": "x"})
-    lines = sorted(str(caught.value).splitlines())
-    for line, path in zip(lines, ("nmae", "training.batch", "update.rate"), strict=True):
-        assert line.startswith(f"made.yaml: given on the command line: {path}: ")
-
-
-def test_shipped_jobs_read_alike_in_yaml_1_1() -> None:
-    for name in NAMES:
-        raw = (SHIPPED / name).read_bytes()
-        assert yaml.safe_load(raw) == read_text(raw, name).values
 
 
 def test_files_and_read_text_agree_on_the_shipped_jobs() -> None:

@@ -6,6 +6,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from zmqps.job import SHIPPED
 from zmqps.jobfile.text import (
     DEPTH_MAX,
     TEXT_BYTES_MAX,
@@ -209,3 +210,9 @@ def test_an_impossible_override_is_a_fault(path: str, value: str, message: str) 
     assert problem.path == path
     assert problem.line is None
     assert message in problem.message
+
+
+def test_shipped_jobs_read_alike_in_yaml_1_1() -> None:
+    for path in SHIPPED.glob("*.yaml"):
+        raw = path.read_bytes()
+        assert yaml.safe_load(raw) == read_text(raw, path.name).values
