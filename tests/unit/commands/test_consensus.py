@@ -74,7 +74,7 @@ def test_a_matrix_that_is_refused_is_one_line(capsys):
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert "ring.json: weight_rule: uniform: column 0 sums to 2.2, not 1" in err
+    assert "--set: weight_rule: uniform: column 0 sums to 2.2, not 1" in err
 
 
 def test_a_run_that_blows_up_says_why(capsys):
