@@ -104,6 +104,8 @@ class Membership:
                         f"the coordinator has taken this process for gone: {self._reason(message)}"
                     )
                 ]
+            case Refused("not_ready") if self.welcome is None and self.self.role != "client":
+                return [Exit()]  # the run is ending: it came too late, which is no failure
             case Refused() if self.welcome is None:
                 return [Exit(f"refused by {self.self.coordinator}: {self._reason(message)}")]
             case Leave(reason, error):

@@ -71,6 +71,12 @@ def test_a_refused_hello_is_a_clean_exit(code):
     assert effects == [Exit("refused by tcp://c:1: we are 4 already")]
 
 
+def test_who_comes_when_the_run_is_ending_has_not_failed():
+    membership = Membership(ME)
+    membership.start(0.0)
+    assert membership.received(Message(1, 1, Refused("not_ready", "ending")), 1.0) == [Exit()]
+
+
 def test_other_refusals_of_a_member_are_not_the_sessions():
     assert member().received(Message(1, 2, Refused("model", "differs")), 1.0) == []
 

@@ -81,7 +81,7 @@ class CoordinatorCore:
         )
         self.training = Training(
             self.members, cluster, run=run, run_dir=run_dir, restored=restored or {},
-            folder=restored_folder,
+            folder=restored_folder, managed=managed,
         )  # fmt: skip
         self.ending = Ending(
             self.members, self.training.evaluations, self.training.checkpoints,
@@ -95,6 +95,7 @@ class CoordinatorCore:
         self._malformed = 0
         self._ticks = Ticks()
         self._waiting = Waiting()
+        self._broker_lost = ""  # the last one, and why
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
@@ -227,13 +228,10 @@ class CoordinatorCore:
                 return self._refuse(refused, message, peer)
             member = self.members.admit(peer, hello, now)
             self.training.changed = True
-            effects.append(
-                Note(
-                    events.MemberJoined(
-                        member.incarnation, member.name, hello.role, hello.host, hello.pid
-                    )
-                )
+            note = events.MemberJoined(
+                member.incarnation, member.name, hello.role, hello.host, hello.pid
             )
+            effects.append(Note(note))
         welcome = Welcome(
             member.incarnation, member.name, self.run, self.run_dir, self.host,
             self.cluster.model_dump(),
@@ -246,7 +244,7 @@ class CoordinatorCore:
         answer = self.training.declare(member, declare, message.sequence, now)
         if not isinstance(answer, Refused):
             return answer
-        self.problems.append(f"{member.name}: {answer.reason}")
+        self.problems.append(f"{member.name} was refused: {answer.reason}")
         refusal = self._refuse(answer, message, member.peer)
         return [*refusal, *self._left(member, f"refused: {answer.reason}", now, bye=True)]
 
@@ -298,6 +296,11 @@ class CoordinatorCore:
         effects += self.training.left(member)
         if self.ending.phase in ("leaving", "left"):
             return effects
+        lost = f"{member.name} on {member.hello.host} was lost: {reason}"
+        if not bye and member.role != "observer":
+            self.problems.append(lost)
+        if member.role == "broker":
+            self._broker_lost = lost
         if member.role == "shard" and self.training.ready:
             whole = self.training.checkpoints.last or self.training.folder
             way = f"go on from {whole} with" if whole else "there is no checkpoint yet for"
@@ -317,8 +320,11 @@ class CoordinatorCore:
         if due := self._end_if_due(now):
             return due
         if targets and (self.managed or not bye):
-            error = f"all replicas have left before the target was reached; the last was {who}"
-            return self._end("all replicas have left", now, error=error)
+            why = "all replicas have left"
+            error = f"{why} before the target was reached; the last was {who}"
+            if not self.members.of("broker"):
+                why, error = self._broker_lost, f"{self._broker_lost}; {error}"
+            return self._end(why, now, error=error)
         return self.training.save(now)
 
     # --- Time, and what was written ---------------------------------------------------------------
@@ -328,8 +334,7 @@ class CoordinatorCore:
         suspects, gone = self.members.silent(now)
         for member in suspects:
             silent_ms = (now - member.heard_at) * 1e3
-            note = events.MemberSuspect(member.incarnation, member.name, silent_ms)
-            effects.append(Note(note))
+            effects.append(Note(events.MemberSuspect(member.incarnation, member.name, silent_ms)))
         for member in gone:
             effects += self._left(member, f"silent for {now - member.heard_at:.1f} s", now)
         effects += self.training.evaluations.tick(now)

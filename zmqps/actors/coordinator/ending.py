@@ -113,8 +113,9 @@ class Ending:
         effects: list[Effect] = []
         if self.evaluate and self.save and not self._asked:
             self._asked = True
-            self.evaluations.give_up()  # one that began before measures older parameters
-            effects += self.evaluations.start(now)
+            if not self.evaluations.current:
+                self.evaluations.give_up()
+                effects += self.evaluations.start(now)
         waits = self.evaluate and self.save and self.evaluations.busy
         if waits and now - self._since <= 2 * self.deadline_s:
             return effects

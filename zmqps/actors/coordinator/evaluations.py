@@ -5,6 +5,7 @@ time is not waited for: the next is asked, and whoever answers first has answere
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from zmqps.actors.base import Effect, Note
@@ -16,10 +17,18 @@ KEPT_MAX = 4096
 
 
 class Evaluations:
-    """`done` holds the last results: number, seconds, steps, epochs, loss, accuracy, images."""
+    """`done` holds the last results: number, seconds, steps, epochs, loss, accuracy, images.
 
-    def __init__(self, members: Members, deadline_s: float, done: list[dict[str, Any]]):
+    `totals` says how far the parameters are: what differs when they do.
+    """
+
+    def __init__(
+        self, members: Members, deadline_s: float, done: list[dict[str, Any]],
+        totals: Callable[[], object],
+    ):  # fmt: skip
         self.members = members
+        self._totals = totals
+        self._measured: object = None  # the totals at the beginning of the last one
         self.deadline_s = deadline_s
         self.done: deque[dict[str, Any]] = deque(done, KEPT_MAX)
         self.busy = False
@@ -33,12 +42,24 @@ class Evaluations:
         """The last accuracy that was measured."""
         return self.done[-1]["accuracy"] if self.done else None
 
+    @property
+    def current(self) -> bool:
+        """Whether the last one, done or under way, measures the newest parameters.
+
+        Clients tell no totals, so with one of them this is not known.
+        """
+        if self.members.of("client"):
+            return False
+        done = bool(self.done) and self.done[-1]["number"] == self.number
+        return (self.busy or done) and self._measured == self._totals()
+
     def start(self, now: float) -> list[Effect]:
         """Begin one, if there is a replica to ask."""
         if self.busy or not self.members.replicas:
             return []
         self.number += 1
         self.busy, self._asked, self._began = True, [], now
+        self._measured = self._totals()
         return self._ask(now)
 
     def received(self, member: Member, result: Evaluated, at: dict[str, Any]) -> bool:

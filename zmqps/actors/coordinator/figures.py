@@ -26,20 +26,32 @@ MONOTONE = ("step", "steps", "images", "pushes_started", "pushes_acked", "fetche
 
 @dataclass(slots=True)
 class Trainer:
-    """A replica or client, alive or not: its last totals, and when it had how many images."""
+    """A replica or client, alive or not: its last totals, and when it had which."""
 
     name: str
     incarnation: int
     last: Progress = NOTHING
     alive: bool = True
-    images: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_REPORTS))
+    reports: deque[tuple[float, Progress]] = field(
+        default_factory=lambda: deque(maxlen=RATE_REPORTS)
+    )
 
     def images_per_s(self) -> float:
         """Images a second, over the last reports; 0 when it has left or there are too few."""
-        if not self.alive or len(self.images) < 2:
+        if not self.alive or len(self.reports) < 2:
             return 0.0
-        (start, before), (end, after) = self.images[0], self.images[-1]
-        return (after - before) / (end - start) if end > start else 0.0
+        (start, before), (end, after) = self.reports[0], self.reports[-1]
+        return (after.images - before.images) / (end - start) if end > start else 0.0
+
+    def recent_loss(self) -> float | None:
+        """Mean loss of the steps between the last reports; of all steps, when there were none."""
+        before = self.reports[0][1] if self.reports else NOTHING
+        steps = self.last.steps - before.steps
+        return (self.last.loss_sum - before.loss_sum) / steps if steps else self.mean_loss()
+
+    def mean_loss(self) -> float | None:
+        """Mean loss of all its steps."""
+        return self.last.loss_sum / self.last.steps if self.last.steps else None
 
     def mean_images_per_s(self) -> float | None:
         """Images a second of the time in which it computed or waited for the network."""
@@ -53,11 +65,12 @@ class Trainer:
 
 
 class Figures:
-    """`base` holds steps, images and seconds of the checkpoint that the run goes on from."""
+    """`base` holds steps, images, pushes, seconds of the checkpoint that the run goes on from."""
 
     def __init__(self, base: Mapping[str, Any]):
         self.base_steps = int(base.get("steps", 0))
         self.base_images = int(base.get("images", 0))
+        self.base_pushes = int(base.get("pushes", 0))
         self.base_seconds = float(base.get("seconds", 0.0))
         self.epoch_images = 0  # size of the training set; 0: unknown
         self.trainers: dict[int, Trainer] = {}
@@ -96,19 +109,24 @@ class Figures:
 
     # --- Reports ------------------------------------------------------------------------------
 
-    def progress(self, member: Member, progress: Progress, now: float) -> bool:
-        """Take totals of a replica or client; say whether they were taken: they never shrink."""
+    def joined(self, member: Member) -> Trainer:
+        """List a replica or client."""
         trainer = self.trainers.get(member.incarnation)
         if trainer is None:
             trainer = self.trainers[member.incarnation] = Trainer(member.name, member.incarnation)
             self._forget_oldest()
+        return trainer
+
+    def progress(self, member: Member, progress: Progress, now: float) -> bool:
+        """Take totals of a replica or client; say whether they were taken: they never shrink."""
+        trainer = self.joined(member)
         old = trainer.last
         if any(getattr(progress, name) < getattr(old, name) for name in MONOTONE):
             return False
         for name in self._totals:
             self._totals[name] += getattr(progress, name) - getattr(old, name)
         trainer.last = progress
-        trainer.images.append((now, progress.images))
+        trainer.reports.append((now, progress))
         return True
 
     def shard(self, member: Member, report: ShardReport, now: float) -> None:
@@ -143,8 +161,17 @@ class Figures:
 
     @property
     def pushes_acked(self) -> int:
+        """Pushes whose blocks are all acknowledged, so far."""
+        return self.base_pushes + self.session_pushes
+
+    @property
+    def session_pushes(self) -> int:
         """Pushes whose blocks are all acknowledged."""
         return int(self._totals["pushes_acked"])
+
+    def totals(self) -> tuple[int, int]:
+        """Return steps and pushes: parameters differ only if these do."""
+        return self.steps, self.pushes_acked
 
     @property
     def fetches(self) -> int:

@@ -5,7 +5,7 @@ Trees hold only None, bool, int, float (finite), str, lists, and dicts with keys
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqps.actors.coordinator.figures import Figures, Trainer
 from zmqps.actors.coordinator.members import Members
@@ -15,6 +15,8 @@ from zmqps.protocol.messages import ShardReport
 
 LAST_EVALUATIONS = 5
 
+R = TypeVar("R")
+
 
 def plain(value: Any) -> Any:
     """Return a tree of plain values: tuples become lists, NaN and infinities None."""
@@ -23,6 +25,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def by_number(name: str) -> tuple[str, int]:
+    """Return a key that sorts names: replica-2 comes before replica-10."""
+    role, _, number = name.rpartition("-")
+    return role, int(number)
 
 
 def status(
@@ -81,7 +89,8 @@ def members_tree(members: Members, now: float) -> list[dict[str, Any]]:
             "silent_ms": (now - member.heard_at) * 1e3,
             "endpoints": list(member.hello.endpoints),
         }
-        for member in members.of("broker", "shard", "replica", "client")
+        for role in ("broker", "shard", "replica", "client")
+        for member in sorted(members.of(role), key=lambda member: member.number)
     ]
 
 
@@ -114,19 +123,19 @@ def trainers_tree(figures: Figures, *, alive: bool) -> list[dict[str, Any]]:
     """
     return [
         _trainer(figures, trainer, now=alive)
-        for trainer in figures.trainers.values()
+        for trainer in sorted(figures.trainers.values(), key=lambda one: by_number(one.name))
         if trainer.alive or not alive
     ]
 
 
 def shards_tree(figures: Figures) -> list[dict[str, Any]]:
     """Return one item for each shard."""
-    return [_shard(name, report) for name, report in sorted(figures.shards.items())]
+    return [_shard(name, report) for name, report in _sorted(figures.shards)]
 
 
 def brokers_tree(figures: Figures) -> list[dict[str, Any]]:
     """Return one item for each broker."""
-    return [{"name": name, **asdict(report)} for name, report in figures.brokers.items()]
+    return [{"name": name, **asdict(report)} for name, report in _sorted(figures.brokers)]
 
 
 def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, Any]:
@@ -134,8 +143,8 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
 
     `run`, `reason` and `error` (None: none) of the end, `refused` (count by reason), `problems`;
     `checkpoint` (folder of the last whole one), `checkpoint_problem` (of the last attempt);
-    `seconds`, `steps`, `images`, `epochs` over resumes; since the last start: `images_per_s`
-    (mean), `pushes_applied` (acknowledged by all shards), `pushes_per_step`, `fetches_per_step`,
+    `seconds`, `steps`, `images`, `epochs`, `pushes_applied` (acknowledged by all shards) over
+    resumes; since the last start: `images_per_s` (mean), `pushes_per_step`, `fetches_per_step`,
     `staleness` (mean, max and histogram of block updates), `replicas`, `shards`, `nonfinite`;
     `final_loss` and `final_accuracy` of the last evaluation, and all `evaluations`.
     """
@@ -156,7 +165,7 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
         "final_accuracy": last.get("accuracy"),
         "final_loss": last.get("loss"),
         "pushes_applied": figures.pushes_acked,
-        "pushes_per_step": figures.pushes_acked / steps if steps else None,
+        "pushes_per_step": figures.session_pushes / steps if steps else None,
         "fetches_per_step": figures.fetches / steps if steps else None,
         "staleness": {"mean": mean, "max": largest, "histogram": histogram},
         "replicas": trainers_tree(figures, alive=False),
@@ -176,7 +185,7 @@ def _trainer(figures: Figures, trainer: Trainer, *, now: bool) -> dict[str, Any]
         "steps": last.steps,
         "images": last.images,
         "images_per_s": trainer.images_per_s() if now else trainer.mean_images_per_s(),
-        "loss": last.loss_sum / last.steps if last.steps else None,
+        "loss": trainer.recent_loss() if now else trainer.mean_loss(),
         "pushes_acked": last.pushes_acked,
         "fetches": last.fetches,
         "share_of_pushes": figures.share_of_pushes(trainer.incarnation),
@@ -184,6 +193,10 @@ def _trainer(figures: Figures, trainer: Trainer, *, now: bool) -> dict[str, Any]
         "bytes_in_flight_max": last.bytes_in_flight_max,
         "full_window_steps": last.full_window_steps,
     }
+
+
+def _sorted(reports: dict[str, R]) -> list[tuple[str, R]]:
+    return sorted(reports.items(), key=lambda item: by_number(item[0]))
 
 
 def _shard(name: str, report: ShardReport) -> dict[str, Any]:

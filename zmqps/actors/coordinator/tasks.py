@@ -44,8 +44,9 @@ class WriteManifest:
 
     The manifest: `schema`, `run`, `number`, `term` and `incarnation` (the highest that were given),
     `layout` (`Layout.to_wire()`), `terms`, `rule`, `epoch` and `ranges` of the routes, `seconds`,
-    `steps`, `images`, `epochs` so far, `warm` (the warmstart is over), `seats` ([{seat, step}]:
-    the next step of each; see `seats`), `evaluations`, and `files` ([[name, bytes]]).
+    `steps`, `images`, `pushes`, `epochs` so far, `warm` (the warmstart is over), `seats`
+    ([{seat, step}]: the next step of each; see `seats`), `evaluations`, and `files`
+    ([[name, bytes]]).
     """
 
     folder: str

@@ -41,7 +41,7 @@ class Training:
 
     def __init__(
         self, members: Members, cluster: ClusterSettings, *, run: str, run_dir: str,
-        restored: Mapping[str, Any], folder: str,
+        restored: Mapping[str, Any], folder: str, managed: bool = False,
     ):  # fmt: skip
         self.members = members
         self.cluster = cluster
@@ -54,7 +54,9 @@ class Training:
         self.seats = Seats(cluster.replicas)
         self.figures = Figures(restored)
         deadline_s = cluster.deadline_ms / 1e3
-        self.evaluations = Evaluations(members, deadline_s, restored.get("evaluations", []))
+        self.evaluations = Evaluations(
+            members, deadline_s, restored.get("evaluations", []), self.figures.totals
+        )
         self.checkpoints = Checkpoints(
             members,
             run_dir,
@@ -64,6 +66,9 @@ class Training:
         )
         self.warm = bool(restored.get("warm", False))
         self.changed = False  # whether somebody may have to be told something
+        self.gathered = not managed  # whether all replicas that were started have come
+        self._came: set[int] = set()  # incarnations of replicas
+        self._began_at: float | None = None
         self._plan: EvaluationPlan | None = None
         self._row_at = self._saved_s = 0.0
         self._row_steps = 0
@@ -93,6 +98,8 @@ class Training:
         elif lines := self.agreement.differences(theirs):
             return Refused("model", text_of(lines))
         member.declared, member.told_ready = True, self.ready
+        self.figures.joined(member)
+        self._came |= {member.incarnation} if member.role == "replica" else set()
         self.changed = True
         declared = Declared(create=False, ready=self.ready)
         if self.assignment and self.assignment.creator is member and not self.ready:
@@ -135,7 +142,7 @@ class Training:
             seconds=self.figures.seconds(now),
             epochs=self.figures.epochs or 0.0,
             first_step=self.seats.first_step,
-            last_step=min(steps, default=0),
+            last_step=min(steps, default=0) if self.gathered else 0,
             accuracy=self.evaluations.accuracy,
         )
 
@@ -151,6 +158,10 @@ class Training:
             return Wait("values", f"values on {', '.join(self.assignment.waiting)}", start_s)
         if not self.members.of("broker"):
             return Wait("broker", "a broker", deadline_s)
+        if not self.gathered and self.agreement.sync:
+            lacking = self.cluster.replicas - len(self._came)
+            text = f"{lacking} of {self.cluster.replicas} replicas"
+            return Wait("replicas", text, None)
         return None if self.members.trainers else Wait("replica", "a replica or client", None)
 
     def reported(self, since: float) -> bool:
@@ -175,6 +186,7 @@ class Training:
             "seconds": self.figures.seconds(now),
             "steps": self.figures.steps,
             "images": self.figures.images,
+            "pushes": self.figures.pushes_acked,
             "epochs": self.figures.epochs,
             "warm": self.warm,
             "seats": [{"seat": seat, "step": step} for seat, step in self.seats.steps.items()],
@@ -193,6 +205,7 @@ class Training:
             return []
         if self.members.trainers:
             self.figures.begin(now)
+            self._gather(now)
         standing, training = self.standing(now), self.agreement.training
         if not self.warm and is_warm(training.warmstart if training else None, standing):
             self.warm = self.changed = True
@@ -206,6 +219,13 @@ class Training:
         if every_s and self.figures.session_seconds(now) - self._saved_s >= every_s:
             effects += self.save(now)
         return effects
+
+    def _gather(self, now: float) -> None:
+        """See whether all replicas that were started have come, or have had their time to."""
+        began = self._began_at = now if self._began_at is None else self._began_at
+        late = (now - began) * 1e3 > self.cluster.start_deadline_ms
+        if not self.gathered and (late or len(self._came) >= self.cluster.replicas):
+            self.gathered = self.changed = True
 
     def save(self, now: float) -> list[Effect]:
         """Begin a checkpoint, unless one is under way."""
@@ -325,6 +345,8 @@ class Training:
     def _release(self, now: float) -> list[Effect]:
         """Let replicas train: all of them, or one while the warmstart lasts."""
         replicas = self.members.replicas
+        if self.agreement and self.agreement.sync and not self.gathered:
+            replicas = []  # a round is one push of each of them
         if not self.warm:
             replicas = replicas if not any(r.released for r in replicas) else []
             replicas = replicas[:1]

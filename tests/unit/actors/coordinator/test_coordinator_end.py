@@ -210,3 +210,29 @@ def test_a_loss_that_is_not_finite_is_told_as_unknown():
     assert rig.status()["progress"]["loss"] is None
     rig.interrupt()
     assert rig.summary["replicas"][0]["loss"] is None
+
+
+def test_the_last_evaluation_is_not_repeated_when_nothing_has_changed_since():
+    rig = Rig().base()
+    replica = rig.replica(declare(epochs=10, evaluate_every={"steps": 10})).train(10)
+    rig.interrupt()
+    assert len(replica.got(Evaluate)) == len(rig.summary["evaluations"]) == 1
+    assert rig.summary["final_accuracy"] == 0.5
+
+
+def test_steps_of_each_replica_are_those_of_all_that_were_started():
+    rig = Rig(managed=True).base()
+    rig.replica(declare(steps=5)).train(20)
+    rig.tick(50)
+    assert rig.exit is None, "the second may still come"
+    second = rig.replica(declare(steps=5))
+    assert rig.exit is None
+    second.train(5)
+    assert rig.summary["reason"] == "reached 5 steps of each replica"
+
+
+def test_a_replica_that_never_comes_is_not_waited_for_beyond_its_deadline():
+    rig = Rig(managed=True).base()
+    rig.replica(declare(steps=5)).train(20)
+    rig.tick(61)
+    assert rig.summary["reason"] == "reached 5 steps of each replica"

@@ -203,3 +203,27 @@ def test_a_model_that_cannot_be_carried_is_refused(shape, words):
     replica = rig.join("replica").say(replace(declare(), layout=layout.to_wire()))
     (refused,) = replica.got(Refused)
     assert all(word in refused.reason for word in words)
+
+
+# --- What the user is told ------------------------------------------------------------------------
+
+
+def test_a_lost_replica_and_a_refused_one_are_problems_with_their_names():
+    rig = Rig().base()
+    rig.replica(silent=True)
+    rig.replica(declare(rule={"update": {"rule": "sgd", "rate": -1}}))
+    rig.replica()
+    rig.tick(11)
+    refused, lost = rig.status()["problems"]
+    assert refused.startswith("replica-1 was refused: update.rate: ")
+    assert lost.startswith("replica-0 on alpha was lost: silent for 10")
+
+
+def test_a_lost_broker_is_the_reason_when_all_leave_for_it():
+    rig = Rig(managed=True).base()
+    replica = rig.replica()
+    rig.broker.silent = True
+    rig.tick(11)
+    replica.leave("push: no broker answers")
+    assert rig.summary["reason"].startswith("broker-0 on alpha was lost: silent for 10")
+    assert "no broker answers" in rig.exit.error

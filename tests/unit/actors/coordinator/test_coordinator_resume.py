@@ -44,7 +44,8 @@ def test_a_run_goes_on_where_its_checkpoint_was():
     rig.interrupt()
     assert rig.manifests[0]["number"] == manifest["number"] + 1
     assert rig.manifests[0]["seats"][0] == {"seat": 0, "step": 21}
-    assert (rig.summary["steps"], rig.summary["pushes_per_step"]) == (30, 1.0)
+    assert (rig.summary["steps"], rig.summary["pushes_applied"]) == (30, 30)
+    assert rig.summary["pushes_per_step"] == 1.0
 
 
 def test_a_checkpoint_of_another_model_or_rule_is_refused():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.actors.coordinator.coordinator_rig import NOTHING, REPORT, Rig, declare
+from tests.unit.actors.coordinator.coordinator_rig import CLUSTER, NOTHING, REPORT, Rig, declare
 from zmqps.actors.base import Tick
 from zmqps.actors.coordinator.tasks import WriteManifest
 from zmqps.protocol import events
@@ -253,3 +253,27 @@ def test_ticks_alone_change_nothing():
     rig = Rig()
     for _ in range(5):
         assert rig.core.handle(Tick(), 5000.0) == []
+
+
+def test_synchronous_rounds_begin_when_all_that_were_started_have_come():
+    rig = Rig(managed=True).base()
+    first = rig.replica(declare(steps=5, sync=True, rule={"sync": True}))
+    rig.tick()
+    assert not first.got(Release)
+    assert rig.status()["waiting_for"] == "1 of 2 replicas"
+    second = rig.replica(declare(steps=5, sync=True, rule={"sync": True}))
+    assert first.got(Release)
+    assert second.got(Release)
+
+
+def test_the_status_lists_clients_and_sorts_by_number_and_tells_the_recent_loss():
+    rig = Rig(CLUSTER.model_copy(update={"replicas": 12})).base()
+    rig.join("client").say(declare())
+    replicas = [rig.replica() for _ in range(12)]
+    for replica in reversed(replicas):
+        replica.train(1, loss=9.0)
+    for _ in range(10):
+        replicas[0].train(1, loss=1.0)
+    listed = rig.status()["replicas"]
+    assert [one["name"] for one in listed] == ["client-0", *(f"replica-{n}" for n in range(12))]
+    assert [one["loss"] for one in listed[:3]] == [None, 1.0, 9.0]
