@@ -11,7 +11,7 @@ import click
 from zmqps.actors.base import Core, Effect, Event, Note, Passing, Posted, Received
 from zmqps.actors.replica.orders import Released
 from zmqps.protocol import events
-from zmqps.protocol.messages import Leave, Release, Routes, Welcome
+from zmqps.protocol.messages import Leave, Refused, Release, Routes, Welcome
 from zmqps.runtime.children import PARENT, printable
 
 
@@ -59,7 +59,7 @@ class MemberStory:
             case Routes(ranges=ranges) if ranges and not self._serves and self._role != "replica":
                 self._serves = True
                 tell(self._role, "the cluster is complete")
-            case Leave(reason, error=False):
+            case Leave(reason, error=False) | Refused("not_ready", reason):
                 tell(self._role, f"ended: {reason}")
 
 
