@@ -8,7 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from zmqps.actors.base import Send
-from zmqps.protocol.messages import Body, Heartbeat, Hello, Message, Refused, Release, Role, Routes
+from zmqps.protocol.messages import (
+    Assign,
+    Body,
+    Heartbeat,
+    Hello,
+    Message,
+    Refused,
+    Release,
+    Role,
+    Roster,
+    Routes,
+)
 
 FRONT = "front"
 
@@ -106,11 +117,21 @@ class Members:
         return member
 
     def signs(self, member: Member, now: float) -> list[Send]:
-        """Return what a member that was just heard is to get: what is due, or a sign of life."""
+        """Return what a member that was just heard is to get: what is due, or a sign of life.
+
+        What could not be sent may be old by now: routes and rosters are told as they are.
+        """
         unsent, member.unsent = member.unsent, []
         if not unsent and now - member.sent_at >= self._heartbeat_s:
             return [self.send(member, Heartbeat(), now)]
-        return [Send(FRONT, message, (), member.peer) for message in unsent]
+        lasting = [message for message in unsent if not isinstance(message.body, Routes | Roster)]
+        sends = [Send(FRONT, message, (), member.peer) for message in lasting]
+        bodies = [message.body for message in unsent]
+        if member.routes is not None and any(isinstance(body, Routes) for body in bodies):
+            sends.append(self.send(member, member.routes, now))
+        if member.roster is not None and any(isinstance(body, Assign | Roster) for body in bodies):
+            sends.append(self.send(member, Roster(member.roster), now))
+        return sends
 
     def send(self, member: Member, body: Body, now: float, cause: int = 0) -> Send:
         """Return the effect that sends `body` to a member."""
