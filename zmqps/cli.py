@@ -149,8 +149,8 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.data.error import DataError
     from zmqps.jobfile.text import JobError
     from zmqps.models.errors import ModelError
-    from zmqps.places import PlaceError
     from zmqps.runs.folder import RunError
+    from zmqps.runtime.addresses import PlaceError
     from zmqps.runtime.checkpoint import CheckpointError
     from zmqps.runtime.observer import NoAnswerError
     from zmqps.runtime.transport import AddressError

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqps.places import PlaceError, Told, find_place, read_endpoint
+from zmqps.places import find_place
+from zmqps.runtime.addresses import PlaceError, Told, read_endpoint
 
 
 def place(*, is_coordinator=False, environ=None, host="alpha", **options):

@@ -42,6 +42,7 @@ from zmqps.protocol.messages import Role, Welcome
 from zmqps.protocol.parts import Version
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
+from zmqps.runtime.addresses import LOOPBACK, PORT, Told, read_endpoint
 from zmqps.runtime.ipc import host_id
 from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import Inline, Loop, TaskHandler
@@ -49,7 +50,6 @@ from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.run_folder import begin_log
 from zmqps.runtime.transport import new_context
 
-COORDINATOR = "tcp://127.0.0.1:7077"
 LEAVE_S = 5.0
 
 
@@ -79,7 +79,10 @@ class Client:
         run_dir: str | os.PathLike[str] | None = None,
         start_deadline_s: float = 60.0,
     ):
-        endpoint = coordinator or os.environ.get("ZMQPS_COORDINATOR") or COORDINATOR
+        told = Told("ZMQPS_COORDINATOR", os.environ.get("ZMQPS_COORDINATOR") or LOOPBACK)
+        if coordinator is not None:
+            told = Told("coordinator", coordinator)
+        endpoint = read_endpoint(told, PORT)
         host = host_id()
         self.welcome: Welcome | None = None
         self.layout: Layout | None = None

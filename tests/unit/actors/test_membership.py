@@ -120,3 +120,14 @@ def test_any_message_is_a_sign_of_life():
     membership = member(start_deadline_ms=5000)
     membership.received(Message(1, 2, Routes(1, (), (), ())), 4.0)
     assert not of([effect for _, effect in ticks(membership, 4, 9)], Exit)
+
+
+def test_a_coordinator_of_another_release_is_named_as_such():
+    membership = Membership(ME)
+    membership.start(0.0)
+    leave = exit_of(membership.malformed("protocol version 2, this is version 1"))
+    assert "protocol version 2, this is version 1" in leave.error
+
+
+def test_malformed_bytes_do_not_end_one_that_has_joined():
+    assert member().malformed("rubbish") == []

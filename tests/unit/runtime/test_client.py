@@ -61,3 +61,16 @@ def test_a_client_declares_one_model(client):
     client.welcome, client.layout = welcome(7), LAYOUT
     with pytest.raises(LocalError, match="another model already"):
         client.declare({"v": np.zeros(3, np.float32)}, SGD)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:7077", "tcp://127.0.0.1:7077"])
+def test_an_address_may_be_written_as_on_the_command_line(address):
+    client = Client(address)
+    assert client.loops[0].core.membership.self.coordinator == "tcp://127.0.0.1:7077"
+    client.close()
+
+
+@pytest.mark.parametrize("address", ["", "no host", "http://a", "10.0.0.256", "a:99999"])
+def test_an_address_that_is_none_is_refused_at_once(address):
+    with pytest.raises(ValueError, match="coordinator: "):
+        Client(address)
