@@ -29,7 +29,8 @@ def cluster(shards: int, folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
     }
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "zmqps", *arguments], env=variables)
+        command = [sys.executable, "-m", "zmqps", *arguments]
+        return subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
 
     coordinator = ["coordinator", "--shards", str(shards), "--bind", endpoint]
     processes = {"coordinator": start(*coordinator, "--run-dir", str(run_dir))}

@@ -94,7 +94,8 @@ def replicas_2_vs_loops() -> dict[str, Any]:
         for number in range(ROUNDS):
             loops.append(_loops())
             summaries.append(train(folder / f"run-{number}", OVERRIDES))
-    ratios = [s["images_per_s"] / alone for s, alone in zip(summaries, loops, strict=True)]
+    rates = [sum(replica["images_per_s"] for replica in s["replicas"]) for s in summaries]
+    ratios = [rate / alone for rate, alone in zip(rates, loops, strict=True)]
     last = summaries[-1]
     how = (
         f"conv.yaml, asynchronous, n_fetch = n_push = 1, two shards, {SECONDS:.0f} s each in turn; "
@@ -108,7 +109,7 @@ def replicas_2_vs_loops() -> dict[str, Any]:
             "how": how,
             "notes": [
                 f"pairs: {', '.join(f'{ratio:.2f}' for ratio in ratios)}",
-                f"images a second, the last pair: {last['images_per_s']:.0f} and {loops[-1]:.0f}",
+                f"images a second, the last pair: {rates[-1]:.0f} and {loops[-1]:.0f}",
                 f"staleness: mean {last['staleness']['mean']:.2f}",
             ],
         },
