@@ -99,7 +99,7 @@ def replicas_2_vs_loops() -> dict[str, Any]:
     last = summaries[-1]
     how = (
         f"conv.yaml, asynchronous, n_fetch = n_push = 1, two shards, {SECONDS:.0f} s each in turn; "
-        f"median of {ROUNDS} pairs"
+        f"median of {ROUNDS} pairs; each replica's rate while it trains, its start left out"
     )
     return {
         "replicas_2_vs_loops": {
