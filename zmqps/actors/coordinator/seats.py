@@ -17,28 +17,31 @@ class Seats:
         self.slots = slots
         self.steps = dict(steps or {})
         self._holders: dict[int, int] = {}  # seat → incarnation
+        self._seats: dict[int, int] = {}  # incarnation → seat
 
     def take(self, incarnation: int) -> Release:
         """Give a replica the lowest free seat."""
         seat = next(n for n in range(len(self._holders) + 1) if n not in self._holders)
-        self._holders[seat] = incarnation
+        self._holders[seat], self._seats[incarnation] = incarnation, seat
         step = self.steps.setdefault(seat, 0)
         return Release(seat % self.slots, self.slots, seat // self.slots, step)
 
     def reached(self, incarnation: int, step: int) -> None:
         """Note the next step of a replica; a step that is behind is ignored."""
-        for seat, holder in self._holders.items():
-            if holder == incarnation:
-                self.steps[seat] = max(self.steps[seat], step)
+        seat = self._seats.get(incarnation)
+        if seat is not None:
+            self.steps[seat] = max(self.steps[seat], step)
 
     def leave(self, incarnation: int) -> None:
         """Free the seat of a replica that left."""
-        self._holders = {s: who for s, who in self._holders.items() if who != incarnation}
+        seat = self._seats.pop(incarnation, None)
+        if seat is not None:
+            del self._holders[seat]
 
     def step(self, incarnation: int) -> int:
         """Return the next step of a replica; 0 when it has no seat."""
-        seats = (seat for seat, who in self._holders.items() if who == incarnation)
-        return self.steps[seat] if (seat := next(seats, None)) is not None else 0
+        seat = self._seats.get(incarnation)
+        return 0 if seat is None else self.steps[seat]
 
     @property
     def first_step(self) -> int:
@@ -47,6 +50,5 @@ class Seats:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when two replicas share a seat, or a seat has no step."""
-        holders = list(self._holders.values())
-        assert len(set(holders)) == len(holders)
+        assert self._seats == {who: seat for seat, who in self._holders.items()}
         assert all(seat in self.steps for seat in self._holders)
