@@ -7,8 +7,7 @@ Tells others: incarnations and limits to each member, ranges and rosters to shar
 when to train, evaluate and stop to replicas; rows, manifests and the summary to its shell.
 """
 
-import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,13 +24,12 @@ from zmqps.actors.base import (
     Ticks,
     Undeliverable,
 )
+from zmqps.actors.coordinator.causes import Causes
 from zmqps.actors.coordinator.ending import Ending
 from zmqps.actors.coordinator.members import FRONT, Member, Members, Peer
 from zmqps.actors.coordinator.reports import status, summary
-from zmqps.actors.coordinator.run import reached
 from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
 from zmqps.actors.coordinator.training import Training
-from zmqps.actors.coordinator.waiting import Waiting
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
     AskStatus,
@@ -52,8 +50,6 @@ from zmqps.protocol.messages import (
     Welcome,
 )
 from zmqps.protocol.settings import ClusterSettings
-
-PROBLEMS_KEPT = 20
 
 
 class CoordinatorCore:
@@ -90,17 +86,18 @@ class CoordinatorCore:
             summary=self._summary,
             reported=self.training.reported,
         )  # fmt: skip
+        self.causes = Causes(
+            self.members, self.training, self.ending,
+            start_s=cluster.start_deadline_ms / 1e3, managed=managed,
+        )  # fmt: skip
         self.refused: Counter[str] = Counter()
-        self.problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)
         self._malformed = 0
         self._ticks = Ticks()
-        self._waiting = Waiting()
-        self._broker_lost = ""  # the last one, and why
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
         effects = self._take(event, now)
-        effects += self._end_if_due(now)
+        effects += self.causes.if_due(now)
         if self.ending.running:
             effects += self.training.advance(now)
         effects += self.training.settle(now, release=self.ending.running)
@@ -133,7 +130,7 @@ class CoordinatorCore:
             case Posted(Interrupted()):
                 if not self.ending.running:
                     self.ending.skip_evaluation()
-                return self._end("interrupted", now)
+                return self.causes.end("interrupted", now)
             case Malformed(link, error):
                 self._malformed += 1
                 if self._malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
@@ -164,12 +161,12 @@ class CoordinatorCore:
             case Heartbeat():
                 return []
             case Bye(reason):
-                return self._left(member, reason, now, bye=True)
+                return self.causes.left(member, reason, now, bye=True)
             case Refused(code, reason):
-                return self._refused_by(member, f"{member.name} refused ({code}): {reason}", now)
+                return self.causes.refused(member, f"{member.name} refused ({code}): {reason}", now)
             case AskStatus(end_run):
                 answer = self.members.send(member, self._status(now), now, message.sequence)
-                ended = self._end(f"asked to end by {member.name}", now) if end_run else []
+                ended = self.causes.end(f"asked to end by {member.name}", now) if end_run else []
                 return [answer, *ended]
         effects: list[Effect] | None = None
         match member.role:
@@ -211,7 +208,7 @@ class CoordinatorCore:
                 return []
             case ShardReport() as report:
                 training.figures.shard(member, report, now)
-                return self._stop_if_nonfinite(member, report, now)
+                return self.causes.nonfinite(member, report, now)
             case Saved() as saved:
                 return training.checkpoints.saved(member, saved)
         return None
@@ -244,9 +241,9 @@ class CoordinatorCore:
         answer = self.training.declare(member, declare, message.sequence, now)
         if not isinstance(answer, Refused):
             return answer
-        self.problems.append(f"{member.name} was refused: {answer.reason}")
+        self.causes.problems.append(f"{member.name} was refused: {answer.reason}")
         refusal = self._refuse(answer, message, member.peer)
-        return [*refusal, *self._left(member, f"refused: {answer.reason}", now, bye=True)]
+        return [*refusal, *self.causes.left(member, f"refused: {answer.reason}", now, bye=True)]
 
     def _refuse(self, refused: Refused, message: Message, peer: Peer) -> list[Effect]:
         self.refused[refused.code] += 1
@@ -256,26 +253,6 @@ class CoordinatorCore:
         )
         return [Note(note), self.members.send_to(peer, refused, message.sequence)]
 
-    def _refused_by(self, member: Member, problem: str, now: float) -> list[Effect]:
-        """Take a refusal: one of a shard before the start is the end."""
-        self.problems.append(problem)
-        if member.role != "shard" or self.training.ready:
-            return []
-        return self._end("a shard refused its ranges", now, error=problem, save=False)
-
-    def _stop_if_nonfinite(self, shard: Member, report: ShardReport, now: float) -> list[Effect]:
-        agreement = self.training.agreement
-        settings = agreement.training if agreement else None
-        if not report.nonfinite or settings is None or settings.on_nonfinite != "stop":
-            return []
-        where = re.sub(r"\bincarnation (\d+)", self._replica_of, report.nonfinite_last)
-        reason = "a gradient was not finite (training.on_nonfinite: stop)"
-        return self._end(reason, now, error=f"{reason}: {shard.name}, {where}")
-
-    def _replica_of(self, found: re.Match[str]) -> str:
-        trainer = self.training.figures.trainers.get(int(found[1]))
-        return trainer.name if trainer else found[0]
-
     # --- Who leaves -------------------------------------------------------------------------------
 
     def _undelivered(self, message: Message, peer: Peer, now: float) -> list[Effect]:
@@ -284,48 +261,7 @@ class CoordinatorCore:
         member = self.members.by_peer.get(peer)
         if member is None or self.ending.phase != "leaving":
             return []
-        return self._left(member, "its connection is closed", now)
-
-    def _left(self, member: Member, reason: str, now: float, *, bye: bool = False) -> list[Effect]:
-        """Take a member off the table; `bye`: it said so, and was not just silent."""
-        last_trainer = self.members.trainers == [member]
-        self.members.remove(member)
-        effects: list[Effect] = []
-        if member.role != "observer":
-            effects.append(Note(events.MemberLeft(member.incarnation, member.name, reason)))
-        effects += self.training.left(member)
-        if self.ending.phase in ("leaving", "left"):
-            return effects
-        lost = f"{member.name} on {member.hello.host} was lost: {reason}"
-        if not bye and member.role != "observer":
-            self.problems.append(lost)
-        if member.role == "broker":
-            self._broker_lost = lost
-        if member.role == "shard" and self.training.ready:
-            whole = self.training.checkpoints.last or self.training.folder
-            way = f"go on from {whole} with" if whole else "there is no checkpoint yet for"
-            error = (
-                f"{member.name} on {member.hello.host} is lost ({reason}) and held the only copy "
-                f"of its parameters; {way} `--resume`"
-            )
-            return [*effects, *self._end(f"{member.name} is lost", now, error=error, save=False)]
-        if last_trainer and self.training.ready and self.ending.running:
-            effects += self._last_trainer_left(f"{member.name}: {reason}", now, bye=bye)
-        return effects
-
-    def _last_trainer_left(self, who: str, now: float, *, bye: bool) -> list[Effect]:
-        """End, or save and wait for others."""
-        agreement = self.training.agreement
-        targets = agreement is not None and agreement.training is not None
-        if due := self._end_if_due(now):
-            return due
-        if targets and (self.managed or not bye):
-            why = "all replicas have left"
-            error = f"{why} before the target was reached; the last was {who}"
-            if not self.members.of("broker"):
-                why, error = self._broker_lost, f"{self._broker_lost}; {error}"
-            return self._end(why, now, error=error)
-        return self.training.save(now)
+        return self.causes.left(member, "its connection is closed", now)
 
     # --- Time, and what was written ---------------------------------------------------------------
 
@@ -336,29 +272,15 @@ class CoordinatorCore:
             silent_ms = (now - member.heard_at) * 1e3
             effects.append(Note(events.MemberSuspect(member.incarnation, member.name, silent_ms)))
         for member in gone:
-            effects += self._left(member, f"silent for {now - member.heard_at:.1f} s", now)
+            effects += self.causes.left(member, f"silent for {now - member.heard_at:.1f} s", now)
         effects += self.training.evaluations.tick(now)
         effects += self.training.checkpoints.tick(now)
         effects += self.training.rows(now)
-        return [*effects, *(self._look_at_wait(now) if self.ending.running else [])]
-
-    def _look_at_wait(self, now: float) -> list[Effect]:
-        """End when something has been waited for too long; say so when it has no limit."""
-        wait = self.training.waits()
-        waited_s = self._waiting.waited_s(wait, now)
-        if wait is None:
-            return []
-        if wait.limit_s is not None and waited_s > wait.limit_s:
-            error = f"waited {waited_s:.0f} s for {wait.text}"
-            return self._end("something did not come", now, error=error, save=wait.kind == "broker")
-        if waited_s > self.cluster.start_deadline_ms / 1e3:
-            self._waiting.again(now)
-            return [Note(events.Overdue(wait.text, waited_s * 1e3, "wait on"))]
-        return []
+        return [*effects, *(self.causes.waits(now) if self.ending.running else [])]
 
     def _finished(self, task: object, error: str | None, now: float) -> list[Effect]:
         if error is not None:
-            self.problems.append(f"{type(task).__name__}: {error}")
+            self.causes.problems.append(f"{type(task).__name__}: {error}")
         match task:
             case WriteManifest():
                 return self.training.checkpoints.written(task, error, now)
@@ -368,26 +290,8 @@ class CoordinatorCore:
                 return []
         raise AssertionError(f"nobody asked for {task}")
 
-    # --- The end ----------------------------------------------------------------------------------
-
-    def _end_if_due(self, now: float) -> list[Effect]:
-        agreement = self.training.agreement
-        if agreement is None or not self.training.ready or not self.ending.running:
-            return []
-        target = reached(agreement.training, self.training.standing(now))
-        return self._end(f"reached {target}", now) if target else []
-
-    def _end(
-        self, reason: str, now: float, *, error: str | None = None, save: bool = True
-    ) -> list[Effect]:
-        ready = self.training.ready
-        self.training.figures.end(now)
-        return self.ending.begin(
-            reason, now, error=error, evaluate=ready and error is None, save=ready and save
-        )
-
     def _about(self) -> dict[str, Any]:
-        refused, problems = dict(self.refused), list(self.problems)
+        refused, problems = dict(self.refused), list(self.causes.problems)
         return {"run": self.run, "refused": refused, "problems": problems}
 
     def _status(self, now: float) -> Status:

@@ -1,0 +1,126 @@
+"""What ends the run: a target reached, a member lost, a wait too long. Part of the coordinator.
+
+How it ends then, phase by phase, is `ending`.
+"""
+
+import re
+from collections import deque
+
+from zmqps.actors.base import Effect, Note
+from zmqps.actors.coordinator.ending import Ending
+from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.run import reached
+from zmqps.actors.coordinator.training import Training
+from zmqps.actors.coordinator.waiting import Waiting
+from zmqps.protocol import events
+from zmqps.protocol.messages import ShardReport
+
+PROBLEMS_KEPT = 20
+
+
+class Causes:
+    """`problems` are the last ones, in words; `managed` is that of the coordinator."""
+
+    def __init__(
+        self, members: Members, training: Training, ending: Ending, *, start_s: float, managed: bool
+    ):
+        self.members, self.training, self.ending = members, training, ending
+        self.managed = managed
+        self.problems: deque[str] = deque(maxlen=PROBLEMS_KEPT)
+        self._start_s = start_s
+        self._waiting = Waiting()
+        self._broker_lost = ""  # the last one, and why
+
+    def end(
+        self, reason: str, now: float, *, error: str | None = None, save: bool = True
+    ) -> list[Effect]:
+        """End the run for this reason; `save`: a last checkpoint makes sense."""
+        ready = self.training.ready
+        self.training.figures.end(now)
+        return self.ending.begin(
+            reason, now, error=error, evaluate=ready and error is None, save=ready and save
+        )
+
+    def if_due(self, now: float) -> list[Effect]:
+        """End the run when a target is reached."""
+        agreement = self.training.agreement
+        if agreement is None or not self.training.ready or not self.ending.running:
+            return []
+        target = reached(agreement.training, self.training.standing(now))
+        return self.end(f"reached {target}", now) if target else []
+
+    def left(self, member: Member, reason: str, now: float, *, bye: bool = False) -> list[Effect]:
+        """Take a member off the table; `bye`: it said so, and was not just silent."""
+        last_trainer = self.members.trainers == [member]
+        self.members.remove(member)
+        effects: list[Effect] = []
+        if member.role != "observer":
+            effects.append(Note(events.MemberLeft(member.incarnation, member.name, reason)))
+        effects += self.training.left(member)
+        if self.ending.phase in ("leaving", "left"):
+            return effects
+        lost = f"{member.name} on {member.hello.host} was lost: {reason}"
+        if not bye and member.role != "observer":
+            self.problems.append(lost)
+        if member.role == "broker":
+            self._broker_lost = lost
+        if member.role == "shard" and self.training.ready:
+            whole = self.training.checkpoints.last or self.training.folder
+            way = f"go on from {whole} with" if whole else "there is no checkpoint yet for"
+            error = (
+                f"{member.name} on {member.hello.host} is lost ({reason}) and held the only copy "
+                f"of its parameters; {way} `--resume`"
+            )
+            return [*effects, *self.end(f"{member.name} is lost", now, error=error, save=False)]
+        if last_trainer and self.training.ready and self.ending.running:
+            effects += self._last_trainer_left(f"{member.name}: {reason}", now, bye=bye)
+        return effects
+
+    def _last_trainer_left(self, who: str, now: float, *, bye: bool) -> list[Effect]:
+        """End, or save and wait for others."""
+        agreement = self.training.agreement
+        targets = agreement is not None and agreement.training is not None
+        if due := self.if_due(now):
+            return due
+        if targets and (self.managed or not bye):
+            why = "all replicas have left"
+            error = f"{why} before the target was reached; the last was {who}"
+            if not self.members.of("broker"):
+                why, error = self._broker_lost, f"{self._broker_lost}; {error}"
+            return self.end(why, now, error=error)
+        return self.training.save(now)
+
+    def refused(self, member: Member, problem: str, now: float) -> list[Effect]:
+        """Take a refusal: one of a shard before the start is the end."""
+        self.problems.append(problem)
+        if member.role != "shard" or self.training.ready:
+            return []
+        return self.end("a shard refused its ranges", now, error=problem, save=False)
+
+    def nonfinite(self, shard: Member, report: ShardReport, now: float) -> list[Effect]:
+        """End the run when a shard met a gradient that is not finite, if the job asks for that."""
+        agreement = self.training.agreement
+        settings = agreement.training if agreement else None
+        if not report.nonfinite or settings is None or settings.on_nonfinite != "stop":
+            return []
+        where = re.sub(r"\bincarnation (\d+)", self._replica_of, report.nonfinite_last)
+        reason = "a gradient was not finite (training.on_nonfinite: stop)"
+        return self.end(reason, now, error=f"{reason}: {shard.name}, {where}")
+
+    def waits(self, now: float) -> list[Effect]:
+        """End when something has been waited for too long; say so when it has no limit."""
+        wait = self.training.waits()
+        waited_s = self._waiting.waited_s(wait, now)
+        if wait is None:
+            return []
+        if wait.limit_s is not None and waited_s > wait.limit_s:
+            error = f"waited {waited_s:.0f} s for {wait.text}"
+            return self.end("something did not come", now, error=error, save=wait.kind == "broker")
+        if waited_s > self._start_s:
+            self._waiting.again(now)
+            return [Note(events.Overdue(wait.text, waited_s * 1e3, "wait on"))]
+        return []
+
+    def _replica_of(self, found: re.Match[str]) -> str:
+        trainer = self.training.figures.trainers.get(int(found[1]))
+        return trainer.name if trainer else found[0]
