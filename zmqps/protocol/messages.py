@@ -1,340 +1,90 @@
 """What actors say to each other: one frozen class per kind of message, its fields with types.
 
-`docs/protocol.md` says who sends what to whom, and when; it changes together with this file.
-`protocol.wire` turns a `Message` into frames and back, and checks each field against its type here.
+`docs/protocol.md` says who sends what to whom, and when; it changes together with the classes,
+which are in `control_messages` and `data_messages` and are imported from here. `protocol.wire`
+turns a `Message` into frames and back, and checks each field against its type.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from zmqps.protocol.parts import BrokerAt, Part, Receipt, ShardAt, Version, Want
+from zmqps.protocol.control_messages import (
+    AskStatus,
+    Assign,
+    Assigned,
+    BrokerReport,
+    Bye,
+    Declare,
+    Declared,
+    Evaluate,
+    Evaluated,
+    Heartbeat,
+    Hello,
+    Leave,
+    Progress,
+    Refused,
+    Release,
+    Role,
+    Roster,
+    Routes,
+    Save,
+    Saved,
+    ShardReport,
+    Status,
+    Stop,
+    Stopped,
+    Welcome,
+)
+from zmqps.protocol.data_messages import (
+    Attach,
+    Attached,
+    Create,
+    Created,
+    Fetch,
+    Fetched,
+    Push,
+    Pushed,
+)
 
 PROTOCOL_VERSION = 1
 
-Role = Literal["broker", "shard", "replica", "client", "observer"]
-
-# --- Between a member and the coordinator ---------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """A process asks to join. `host` names the machine; `endpoints` are the addresses it bound."""
-
-    role: Role
-    host: str
-    pid: int
-    endpoints: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """It has joined, as `incarnation`, called `name`; `cluster` holds the limits of the cluster."""
-
-    incarnation: int
-    name: str
-    run: str
-    run_dir: str
-    host: str
-    cluster: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A request was refused. `code` is for programs, `reason` for people."""
-
-    code: Literal[
-        "version", "full", "model", "not_owner", "not_ready", "stale_incarnation", "unknown_member",
-        "credit", "bad_request", "unreachable", "values",
-    ]  # fmt: skip
-    reason: str
-    epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """Nothing to say, but alive. Any other message counts as one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bye:
-    """The sender leaves of its own will."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """Who owns which key range, and where everybody listens. Sent to all members on each change."""
-
-    epoch: int
-    ranges: tuple[tuple[int, int], ...]
-    shards: tuple[ShardAt, ...]
-    brokers: tuple[BrokerAt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Declare:
-    """A replica or client states its model.
-
-    `layout` is `protocol.keys.Layout.to_wire()`; `terms` are the settings that all must agree on,
-    path → value; `rule` says how shards are to apply pushes (see `Assign`); `training` holds the
-    job's training settings (empty: the run has no target and ends when somebody says so);
-    `images` is the size of the training set.
-    """
-
-    job: str
-    layout: list[Any]
-    terms: dict[str, Any]
-    rule: dict[str, Any]
-    training: dict[str, Any]
-    images: int
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The model is accepted. With `create`, this client is the one that sends the given values.
-
-    Sent again with `ready` when all blocks of all shards have values.
-    """
-
-    create: bool
-    ready: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """The coordinator gives a shard its ranges, and all that it needs to serve them.
-
-    `rule` holds `update` (`optim.settings.RuleSettings`), `schedule` (`ScheduleSettings`), `seed`,
-    `on_nonfinite`, `sync`; `restore` names the files of the checkpoint to start from (none: first
-    values).
-    """
-
-    shard: int
-    term: int
-    epoch: int
-    layout: list[Any]
-    ranges: tuple[tuple[int, int], ...]
-    rule: dict[str, Any]
-    roster: tuple[int, ...]
-    restore: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The shard serves its ranges: all first values are there."""
-
-    blocks: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Roster:
-    """The replicas that live, by incarnation; older incarnations are refused by shards."""
-
-    incarnations: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A replica may train: on subset `slot` of `slots`, in order `order`, from step `step` on."""
-
-    slot: int
-    slots: int
-    order: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a replica did so far in this incarnation (totals, not differences).
-
-    `loss_sum` adds each step's mean loss; `images` counts samples; times are in seconds.
-    """
-
-    step: int
-    steps: int
-    images: int
-    loss_sum: float
-    correct: int
-    pushes_started: int
-    pushes_acked: int
-    fetches: int
-    bytes_in_flight_max: int
-    compute_s: float
-    wait_s: float
-    full_window_steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardReport:
-    """What a shard holds and did so far (totals).
-
-    `staleness` counts block updates by staleness: index 0..62, the last cell is "63 or more".
-    `pushes` counts messages applied, by replica incarnation.
-    """
-
-    blocks: int
-    nbytes: int
-    updates: int
-    version_min: Version
-    version_max: Version
-    pushes: tuple[tuple[int, int], ...]
-    fetches: int
-    duplicates: int
-    refused: int
-    nonfinite: int
-    bytes_in: int
-    bytes_out: int
-    staleness: tuple[int, ...]
-    nonfinite_last: str
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerReport:
-    """What a broker forwarded so far (totals), and what waits for an answer now."""
-
-    forwarded: int
-    answered: int
-    refused: int
-    pending: int
-    bytes_forwarded: int
-    clients: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluate:
-    """A replica shall fetch the newest parameters and measure them on the test set."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """The answer: mean test loss, accuracy, over how many images, and how long it took."""
-
-    number: int
-    loss: float
-    accuracy: float
-    images: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """A shard shall write its blocks into `folder`."""
-
-    number: int
-    folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The shard's part of the checkpoint is on disk; `files` are name and bytes of each file."""
-
-    number: int
-    files: tuple[tuple[str, int], ...]
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A replica shall take no further step, push what is left, and say `Stopped`."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """All pushes of the replica are acknowledged; its last `Progress` went before this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The run is over for the receiver; it exits. With `error`, because something went wrong."""
-
-    reason: str
-    error: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AskStatus:
-    """An observer asks how things are; or asks the coordinator to end the run."""
-
-    end_run: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The answer: a tree of plain values, documented in `docs/protocol.md`."""
-
-    tree: dict[str, Any]
-
-
-# --- On the data path: replica → broker → shard and back ------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """A replica's thread opens a link to a broker, or a broker to a shard; first message on it."""
-
-    purpose: Literal["fetch", "push", "broker"]
-    window_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """The receiver grants `credit_bytes`: so many may be on their way and unanswered at once."""
-
-    credit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Send these rows, except of blocks whose version is the one known."""
-
-    wants: tuple[Want, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The rows asked for, one array per part; `unchanged` are the keys left out."""
-
-    parts: tuple[Part, ...]
-    unchanged: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Part of push `number` of the sender's incarnation: accrued gradients, one array per part."""
-
-    number: int
-    step: int
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """Each block of the push, and what became of it. Acknowledged means: applied in memory."""
-
-    number: int
-    receipts: tuple[Receipt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """First values from the client that was told to create them, one array per part."""
-
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """The blocks exist now; those that existed before were left alone."""
-
-    keys: tuple[int, ...]
-    existed: tuple[int, ...]
-
+__all__ = [
+    "PROTOCOL_VERSION",
+    "AskStatus",
+    "Assign",
+    "Assigned",
+    "Attach",
+    "Attached",
+    "Body",
+    "BrokerReport",
+    "Bye",
+    "Create",
+    "Created",
+    "Declare",
+    "Declared",
+    "Evaluate",
+    "Evaluated",
+    "Fetch",
+    "Fetched",
+    "Heartbeat",
+    "Hello",
+    "Leave",
+    "Message",
+    "Progress",
+    "Push",
+    "Pushed",
+    "Refused",
+    "Release",
+    "Role",
+    "Roster",
+    "Routes",
+    "Save",
+    "Saved",
+    "ShardReport",
+    "Status",
+    "Stop",
+    "Stopped",
+    "Welcome",
+]
 
 Body = (
     Hello | Welcome | Refused | Heartbeat | Bye | Routes | Declare | Declared | Assign | Assigned

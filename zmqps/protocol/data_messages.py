@@ -1,0 +1,68 @@
+"""What travels on the data path, replica → broker → shard and back (see `protocol.messages`)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zmqps.protocol.parts import Part, Receipt, Want
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A replica's thread opens a link to a broker, or a broker to a shard; first message on it."""
+
+    purpose: Literal["fetch", "push", "broker"]
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The receiver grants `credit_bytes`: so many may be on their way and unanswered at once."""
+
+    credit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send these rows, except of blocks whose version is the one known."""
+
+    wants: tuple[Want, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The rows asked for, one array per part; `unchanged` are the keys left out."""
+
+    parts: tuple[Part, ...]
+    unchanged: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Part of push `number` of the sender's incarnation: accrued gradients, one array per part."""
+
+    number: int
+    step: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """Each block of the push, and what became of it. Acknowledged means: applied in memory."""
+
+    number: int
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """First values from the client that was told to create them, one array per part."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The blocks exist now; those that existed before were left alone."""
+
+    keys: tuple[int, ...]
+    existed: tuple[int, ...]
