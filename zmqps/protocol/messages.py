@@ -100,7 +100,9 @@ class Message:
 
     `incarnation` is the sender's (0 before it has one), `target` the receiver's as far as known (0
     otherwise; old requests reach whoever takes a port next), `cause` the sequence number of the
-    message that this one answers (0: none), `epoch` that of the route table used.
+    message that this one answers (0: none), `epoch` that of the route table used. Between a member
+    and the coordinator, `number` counts what must arrive (0: need not), and `taken` is the last
+    number that came from the receiver; see `actors.session`.
     """
 
     incarnation: int
@@ -109,3 +111,5 @@ class Message:
     cause: int = 0
     target: int = 0
     epoch: int = 0
+    number: int = 0
+    taken: int = 0

@@ -1,7 +1,7 @@
 """Messages as frames: one msgpack header, then one raw frame for each array.
 
-Header: [signature, version, kind, incarnation, sequence, cause, target, epoch, fields, arrays] with
-`arrays` a list of [dtype, shape]. Received bytes never raise anything but `ProtocolError`, and an
+Header: [signature, version, kind, incarnation, sequence, cause, target, epoch, number, taken,
+fields, arrays] with `arrays` a list of [dtype, shape]. Received bytes never raise anything but `ProtocolError`, and an
 array is made only after its dtype, shape and size agree with the frame that is already here.
 """
 
@@ -43,7 +43,7 @@ def encode(message: Message, arrays: Sequence[Array] = ()) -> list[Any]:
     body = message.body
     header = (
         SIGNATURE, PROTOCOL_VERSION, type(body).__name__, message.incarnation, message.sequence,
-        message.cause, message.target, message.epoch,
+        message.cause, message.target, message.epoch, message.number, message.taken,
         [getattr(body, name) for name in _NAMES[type(body)]], shapes,
     )  # fmt: skip
     frames: list[Any] = [msgpack.packb(header)]
@@ -76,18 +76,19 @@ def decode_header(frames: Sequence[Buffer]) -> tuple[Message, list[Any]]:
         raise ProtocolError("no zmqps message")
     if type(header[1]) is not int or header[1] != PROTOCOL_VERSION:
         raise VersionError(header[1])
-    if len(header) != 10:
-        raise ProtocolError(f"header of {len(header)} items, 10 expected")
-    _, _, kind, incarnation, sequence, cause, target, epoch, values, described = header
+    if len(header) != 12:
+        raise ProtocolError(f"header of {len(header)} items, 12 expected")
+    kind, *numbers, values, described = header[2:]
     checks = _CHECKS.get(kind) if isinstance(kind, str) else None
     if checks is None:
         raise ProtocolError(f"kind {kind!r:.40} is unknown")
-    for number in (incarnation, sequence, cause, target, epoch):
+    for number in numbers:
         _integer(number, low=0)
     if not isinstance(described, list) or len(described) > ARRAYS_MAX:
         raise ProtocolError("array descriptions are no list, or too many")
     body = _body(kind, checks, values)
-    return Message(incarnation, sequence, body, cause, target, epoch), described
+    incarnation, sequence, *others = numbers
+    return Message(incarnation, sequence, body, *others), described
 
 
 class VersionError(ProtocolError):

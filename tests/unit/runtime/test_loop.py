@@ -174,7 +174,7 @@ def test_a_link_opened_again_is_another_connection(shells):
 GARBAGE = [
     [b""],
     [b"garbage"],
-    [b"\x9a\xa5zmqps"],
+    [b"\x9c\xa5zmqps"],
     [*encode(message()), b"one frame too many"],
     [b"id", b"id", *encode(message())],
     [encode(message())[0], bytes(6 << 20)],
