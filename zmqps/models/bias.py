@@ -7,24 +7,32 @@ from zmqps.protocol.tensors import TensorSpec
 
 
 class Bias(Layer):
-    """y[..., c, n] = x[..., c, n] + b[c], in place; db[c] = sum of dy over all but c."""
+    """y[..., c, n] = x[..., c, n] + b[..., c], in place; db is dy summed where b is repeated.
+
+    b is (c,): the same at every pixel; or (height, width, c): one number for each output.
+    """
 
     def __init__(self, bias: TensorSpec) -> None:
         super().__init__(bias.dtype)
         self.tensors = (bias,)
+        self.shared = len(bias.shape) == 1
         self._name = bias.name
 
     def forward(self, x: Array, step: Step) -> Array:
         """Add the bias to x itself."""
-        x += step.parameters[self._name][:, None]
+        x += step.parameters[self._name][..., None]
         return x
 
     def write_gradient(self, dy: Array, step: Step) -> None:
-        """Sum dy over pixels and batch."""
+        """Sum dy over the batch, and over pixels that share a number."""
+        gradient = step.gradient[self._name]
+        if gradient.ndim == dy.ndim - 1:
+            np.add.reduce(dy, axis=-1, out=gradient)
+            return
         # Pixels first: whole rows of channels x batch are added, which runs at memory speed.
         per_sample = self.buffers.take("sum", dy.shape[-2:])
         np.add.reduce(dy.reshape(-1, *dy.shape[-2:]), axis=0, out=per_sample)
-        np.add.reduce(per_sample, axis=1, out=step.gradient[self._name])
+        np.add.reduce(per_sample, axis=1, out=gradient)
 
     def backward(self, dy: Array, step: Step) -> Array:  # noqa: ARG002
         """Return dy."""

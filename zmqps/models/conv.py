@@ -1,5 +1,7 @@
 """Convolution without its bias: one matrix product for each output pixel."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -19,7 +21,7 @@ class DirectConv(Layer):
     """
 
     def __init__(self, kernel: TensorSpec, rows: Windows, columns: Windows) -> None:
-        filters, _, _, channels = kernel.shape
+        *_, filters, _, _, channels = kernel.shape
         super().__init__(kernel.dtype)
         self.shape_in = (rows.size, columns.size, channels)
         self.shape_out = (rows.outputs, columns.outputs, filters)
@@ -38,11 +40,11 @@ class DirectConv(Layer):
         """Lay out the strips and multiply."""
         batch = x.shape[-1]
         self._strips = self._lay_out(x)
-        kernel = step.parameters[self._name].reshape(self.shape_out[2], -1)
         y: Array = self.buffers.take("y", (*self.shape_out, batch))
         for h in range(self._rows.outputs):
             image, part = self._overlap(h)
-            np.matmul(kernel[:, part], self._patches(self._strips, image), out=y[h])
+            kernel = self._kernel(step.parameters, h)
+            np.matmul(kernel[..., part], self._patches(self._strips, image), out=y[h])
         return y
 
     def write_gradient(self, dy: Array, step: Step) -> None:
@@ -61,16 +63,18 @@ class DirectConv(Layer):
 
     def backward(self, dy: Array, step: Step) -> Array:
         """Add up K^T dy of all windows where they overlap."""
-        kernel = step.parameters[self._name].reshape(self.shape_out[2], -1)
         d_strips = self.buffers.take("d_strips", self._strips.shape)
         d_strips.fill(0)
         for h in range(self._rows.outputs):
             image, part = self._overlap(h)
             patches = self._patches(d_strips, image)
-            patches += np.matmul(
-                kernel[:, part].T, dy[h], out=self.buffers.take("d_patches", patches.shape)
-            )
+            kernel = self._kernel(step.parameters, h)[..., part].swapaxes(-1, -2)
+            patches += np.matmul(kernel, dy[h], out=self.buffers.take("d_patches", patches.shape))
         return self._add_up(d_strips)
+
+    def _kernel(self, parameters: Mapping[str, Array], h: int) -> Array:  # noqa: ARG002
+        """Return the kernel of output row h, (filters, kernel * kernel * channels)."""
+        return parameters[self._name].reshape(self.shape_out[2], -1)
 
     def _overlap(self, h: int) -> tuple[slice, slice]:
         """Image rows under the windows of output row h, and the kernel's columns for them."""

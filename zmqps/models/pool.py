@@ -110,6 +110,37 @@ class MeanPool(_Pool):
             self._hand(dy, dx)
 
 
+class L2Pool(_Pool):
+    """y = sqrt(sum of x^2), dx = x dy / y; 0 where y = 0 ([D] section 5, its vision model).
+
+    Squares are added along the width, then along the height.
+    """
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """Add up the squares of each window and take the root."""
+        self._x = x
+        squares = np.multiply(x, x, out=self.buffers.take("squares", x.shape))
+        self._y = super().forward(squares, step)
+        return np.sqrt(self._y, out=self._y)
+
+    def backward(self, dy: Array, step: Step) -> Array:
+        """Hand dy / y back to the inputs, times each."""
+        np.divide(dy, self._y, out=dy, where=self._y > 0)
+        dy *= self._y > 0
+        dx = super().backward(dy, step)
+        dx *= self._x
+        return dx
+
+    def _reduce(self, inputs: list[Array], y: Array, greater: Mask) -> None:  # noqa: ARG002
+        y[...] = inputs[0]
+        for each in inputs[1:]:
+            y += each
+
+    def _spread(self, dy: Array, inputs: list[Array], greater: Mask) -> None:  # noqa: ARG002
+        for dx in inputs:
+            self._hand(dy, dx)
+
+
 def _with_axis(x: Array, axis: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 

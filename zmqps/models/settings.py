@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 ActivationName = Literal["relu", "sigmoid", "tanh", "none"]
 InitializerName = Literal["he", "glorot", "lecun", "normal", "zeros"]
@@ -32,7 +32,7 @@ class _Parametric(_Settings):
         description="Standard deviation of the initializer `normal` (0.01 when left out).",
     )
     name: LayerName | None = Field(
-        None, description="Prefix of the layer's tensor names; by default conv1, dense1, …"
+        None, description="Prefix of the layer's tensor names; by default conv1, local1, dense1, …"
     )
 
     @model_validator(mode="after")
@@ -42,10 +42,7 @@ class _Parametric(_Settings):
         return self
 
 
-class Conv2dSettings(_Parametric):
-    """Two-dimensional convolution (cross-correlation) over the image."""
-
-    kind: Literal["conv2d"] = Field(description="Two-dimensional convolution.")
+class _Windowed(_Parametric):
     filters: int = Field(ge=1, description="Number of filters: channels of the output.")
     kernel: int = Field(ge=1, description="Height and width of each filter, in pixels.")
     stride: int = Field(1, ge=1, description="Pixels between two positions of the filter.")
@@ -53,6 +50,20 @@ class Conv2dSettings(_Parametric):
         "valid",
         description="valid: only whole windows. same: zeros around, so that the output has "
         "ceil(input / stride) pixels; an odd zero goes to the bottom and to the right.",
+    )
+
+
+class Conv2dSettings(_Windowed):
+    """Two-dimensional convolution (cross-correlation) over the image."""
+
+    kind: Literal["conv2d"] = Field(description="Two-dimensional convolution.")
+
+
+class LocallyConnectedSettings(_Windowed):
+    """A convolution that shares nothing: each output pixel has filters and a bias of its own."""
+
+    kind: Literal["locally_connected"] = Field(
+        description="Filters that are not shared between pixels."
     )
 
 
@@ -82,6 +93,33 @@ class MeanPoolSettings(_PoolSettings):
     kind: Literal["mean_pool"] = Field(description="Mean over windows.")
 
 
+class L2PoolSettings(_PoolSettings):
+    """Square root of the sum of squares over windows; only whole windows count."""
+
+    kind: Literal["l2_pool"] = Field(description="Root of the sum of squares over windows.")
+
+
+class ContrastNormSettings(_Settings):
+    """Local contrast normalisation, over all channels of a window around each pixel.
+
+    The mean, weighted by a Gaussian (standard deviation size / 4), is subtracted; the result is
+    divided by its own deviation, weighted alike, or by `floor` where that is larger.
+    """
+
+    kind: Literal["contrast_norm"] = Field(description="Local contrast normalisation.")
+    size: int = Field(5, ge=1, description="Height and width of the window, in pixels; odd.")
+    floor: float = Field(
+        0.01, gt=0, allow_inf_nan=False, description="Smallest number that is divided by."
+    )
+
+    @field_validator("size")
+    @classmethod
+    def _odd(cls, value: int) -> int:
+        if value % 2 == 0:
+            raise ValueError(f"must be odd, so that a window has a centre, not {value}")
+        return value
+
+
 class DropoutSettings(_Settings):
     """Sets elements to zero at random in training and scales up the others."""
 
@@ -97,9 +135,12 @@ class FlattenSettings(_Settings):
 
 LayerSettings = Annotated[
     Conv2dSettings
+    | LocallyConnectedSettings
     | DenseSettings
     | MaxPoolSettings
     | MeanPoolSettings
+    | L2PoolSettings
+    | ContrastNormSettings
     | DropoutSettings
     | FlattenSettings,
     Field(discriminator="kind"),

@@ -3,11 +3,13 @@ import pytest
 from zmqps.models.activations import Activation
 from zmqps.models.bias import Bias
 from zmqps.models.build import build_layers, initial
+from zmqps.models.contrast import DivideDeviation, SubtractMean
 from zmqps.models.conv import DirectConv
 from zmqps.models.dense import Dense
 from zmqps.models.errors import ModelError
 from zmqps.models.layers import Flatten
-from zmqps.models.pool import MaxPool, MeanPool
+from zmqps.models.local import LocallyConnected
+from zmqps.models.pool import L2Pool, MaxPool, MeanPool
 from zmqps.models.settings import DenseSettings, ModelSettings
 from zmqps.protocol.tensors import Initial
 
@@ -71,6 +73,28 @@ def test_mean_pool_stays_behind_the_activation() -> None:
     assert kinds([CONV, {"kind": "mean_pool"}, OUT])[:4] == [
         *(DirectConv, Bias, Activation, MeanPool),
     ]
+
+
+def test_max_pool_stays_behind_biases_that_differ_between_pixels() -> None:
+    local = {**CONV, "kind": "locally_connected"}
+    assert kinds([local, {"kind": "max_pool"}, OUT])[:4] == [
+        *(LocallyConnected, Bias, MaxPool, Activation),
+    ]
+
+
+def test_the_vision_layers_in_their_order() -> None:
+    stage = [{**CONV, "kind": "locally_connected"}, {"kind": "l2_pool"}, {"kind": "contrast_norm"}]
+    assert kinds([*stage, OUT]) == [
+        *(LocallyConnected, Bias, Activation, L2Pool, SubtractMean, DivideDeviation),
+        *(Flatten, Dense, Bias),
+    ]
+
+
+def test_locally_connected_tensors_have_a_row_for_each_row_of_the_output() -> None:
+    net = network([{**CONV, "kind": "locally_connected"}, OUT], (12, 10, 3), 10)
+    shapes = {t.name: t.shape for t in net.tensors}
+    assert shapes["local1/kernel"] == (8, 6, 4, 5, 5, 3)
+    assert shapes["local1/bias"] == (8, 6, 4)
 
 
 def test_flatten_is_implied_once() -> None:

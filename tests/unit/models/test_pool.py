@@ -4,23 +4,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqps.models.pool import MaxPool, MeanPool
+from zmqps.models.pool import L2Pool, MaxPool, MeanPool
 
 from .steps import assert_close, differences, run
 
+KINDS = [MaxPool, MeanPool, L2Pool]
 CASES = list(product([(4, 6), (7, 5), (5, 8)], [1, 2, 3], [1, 2, 3, 4]))
 
 
 def torch_pool(torch: Any, kind: type, x, size: int, stride: int, dy):
     x = torch.tensor(x, requires_grad=True)
     functional = torch.nn.functional
-    pool = functional.max_pool2d if kind is MaxPool else functional.avg_pool2d
-    y = pool(x.permute(0, 3, 1, 2), size, stride).permute(0, 2, 3, 1)
+    image = x.permute(0, 3, 1, 2)
+    if kind is L2Pool:
+        y = functional.lp_pool2d(image, 2, size, stride)
+    else:
+        pool = functional.max_pool2d if kind is MaxPool else functional.avg_pool2d
+        y = pool(image, size, stride)
+    y = y.permute(0, 2, 3, 1)
     y.backward(torch.tensor(dy))
     return y.detach().numpy(), x.grad.numpy()
 
 
-@pytest.mark.parametrize("kind", [MaxPool, MeanPool])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape", "size", "stride"), CASES)
 def test_pool_equals_torch(torch, rng, kind, shape, size, stride) -> None:
     layer = kind((*shape, 2), size, stride, "float64")
@@ -41,7 +47,7 @@ def test_first_of_equal_maxima_gets_the_gradient_as_in_torch(torch, rng) -> None
     assert_close(dx, torch_pool(torch, MaxPool, x, 2, 2, dy)[1])
 
 
-@pytest.mark.parametrize("kind", [MaxPool, MeanPool])
+@pytest.mark.parametrize("kind", KINDS)
 def test_pool_equals_finite_differences(rng, kind) -> None:
     layer = kind((4, 5, 2), 3, 1, "float64")
     x = rng.standard_normal((2, 4, 5, 2))
@@ -51,9 +57,15 @@ def test_pool_equals_finite_differences(rng, kind) -> None:
     assert_close(dx, slopes, 1e-7)
 
 
-@pytest.mark.parametrize("kind", [MaxPool, MeanPool])
+@pytest.mark.parametrize("kind", KINDS)
 def test_forward_leaves_its_input_alone(rng, kind) -> None:
     x = rng.standard_normal((4, 4, 2, 3))
     kept = x.copy()
     kind((4, 4, 2), 2, 2, "float64").forward(x, None)
     np.testing.assert_array_equal(x, kept)
+
+
+def test_l2_pool_of_zeros_has_no_slope() -> None:
+    y, dx, _ = run(L2Pool((4, 4, 1), 2, 2, "float64"), np.zeros((1, 4, 4, 1)))
+    assert not y.any()
+    assert not dx.any()
