@@ -126,6 +126,7 @@ class Cluster:
         """Start a process, or the one that has ended anew; its memory is empty."""
         assert name not in self.processes, f"{name} runs already"
         host = self.settings.host_of(name)
+        self.network.come_back(host)
         self._pid += 1
         role = name.rpartition("-")[0] or name
         process = self.processes[name] = Process(

@@ -20,7 +20,9 @@ from zmqps.models.initial import initial_values
 from zmqps.simulator.process import Task
 from zmqps.simulator.settings import CostSettings
 
-Trouble = Literal["full", "tears"]
+Trouble = Literal["full", "fails", "tears"]
+
+ERRORS = {"full": (28, "No space left on device"), "fails": (5, "Input/output error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class File:
 class Disk:
     """One disk for the whole cluster. `trouble` befalls the next write of a process of that role.
 
-    A full disk fails a write and leaves nothing. One that tears says that all is well, and loses
-    the end of the file.
+    A write to a disk that is full, or fails, leaves nothing. One that tears says that all is well,
+    and loses the end of the file.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,7 @@ class Disk:
 
     def save_chunk(self, task: SaveChunk) -> int:
         """Write a file of blocks; return its bytes."""
-        trouble = self._trouble("shard")
+        trouble = self.befall("shard")
         blocks = tuple(map(_copied, task.blocks))
         nbytes = sum(b.parameters.nbytes + sum(a.nbytes for a in b.state.values()) for b in blocks)
         self.files[f"{task.folder}/{task.name}"] = File(blocks, nbytes, trouble == "tears")
@@ -67,7 +69,7 @@ class Disk:
 
     def manifest(self, task: WriteManifest) -> None:
         """Make a checkpoint whole. Raises ValueError when a file has not the size that was told."""
-        self._trouble("coordinator")
+        self.befall("coordinator")
         for name, nbytes in task.manifest["files"]:
             file = self.files[f"{task.folder}/{name}"]
             if file.torn or file.nbytes != nbytes:
@@ -76,30 +78,35 @@ class Disk:
 
     def append(self, task: AppendMetrics) -> None:
         """Add rows to the metrics."""
-        self._trouble("coordinator")
+        self.befall("coordinator")
         self.rows += task.rows
 
     def write_summary(self, task: WriteSummary) -> None:
         """Write the summary."""
-        self._trouble("coordinator")
+        self.befall("coordinator")
         self.summary = task.summary
 
-    def _trouble(self, role: str) -> Trouble | None:
+    def befall(self, role: str) -> Trouble | None:
+        """Take the trouble that is due at this write. Raises OSError, or leaves a tear to do."""
         trouble = self.trouble.pop(role, None)
-        if trouble == "full":
-            raise OSError(28, "No space left on device")
+        if trouble in ERRORS:
+            raise OSError(*ERRORS[trouble])
         return trouble
 
 
 def disk_tasks(disk: Disk, costs: CostSettings) -> Mapping[type, Task]:
     """Return how shards and the coordinator do their slow work on a virtual disk."""
+
+    def file_s(_: object) -> float:
+        return costs.disk_ms / 1e3
+
     return {
-        MakeFirstValues: Task(make_first_values, lambda _: costs.disk_ms / 1e3),
-        SaveChunk: Task(disk.save_chunk, lambda task: save_seconds(task, costs)),
-        Restore: Task(disk.restore, lambda _: costs.disk_ms / 1e3),
-        AppendMetrics: Task(disk.append, lambda _: costs.disk_ms / 1e3),
-        WriteManifest: Task(disk.manifest, lambda _: costs.disk_ms / 1e3),
-        WriteSummary: Task(disk.write_summary, lambda _: costs.disk_ms / 1e3),
+        MakeFirstValues: Task(make_first_values, file_s),
+        SaveChunk: Task(disk.save_chunk, lambda task: save_seconds(task, costs), durable=True),
+        Restore: Task(disk.restore, file_s),
+        AppendMetrics: Task(disk.append, file_s, durable=True),
+        WriteManifest: Task(disk.manifest, file_s, durable=True),
+        WriteSummary: Task(disk.write_summary, file_s, durable=True),
     }
 
 

@@ -1,17 +1,18 @@
 """What goes wrong in a run, and when: a list that reads like a script.
 
 Times are virtual seconds since the start: a number, or two of which the seed draws one between.
-`who` is a pattern of processes, of which the seed draws one; `between` two of them, all that fit.
+`who` is a pattern of processes, of which the seed draws one, and with `whole_host` it befalls all
+that are on the same host; `between` are two patterns, of which all that fit are meant.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from zmqps.protocol.settings import Count, Settings
-from zmqps.simulator.cluster import Cluster, Kind
+from zmqps.simulator.cluster import COORDINATOR, Cluster, Kind
+from zmqps.simulator.connection import Disturbance, Side
 from zmqps.simulator.disk import Trouble
-from zmqps.simulator.network import Disturbance
 from zmqps.simulator.process import Process
 from zmqps.simulator.settings import Duration, Ends, LinkSettings, Pattern, Share
 
@@ -27,11 +28,20 @@ class Fault(Settings):
     every_s: Time = Field(1.0, description="How long after the time before.")
 
 
-class Crash(Fault):
+class Blow(Fault):
+    """Something that befalls a process."""
+
+    who: Pattern = Field(description="Which one.")
+    whole_host: bool = Field(False, description="And all others on its host.")
+
+
+class Crash(Blow):
     """A process is killed: what it had in memory is lost."""
 
     do: Literal["crash"]
-    who: Pattern = Field(description="Which one.")
+    silent: bool = Field(
+        False, description="No connection is closed: others see silence, as when a host dies."
+    )
     back_after_s: Time | None = Field(None, description="When it is started anew; null: never.")
 
 
@@ -42,26 +52,23 @@ class Start(Fault):
     who: Kind = Field(description="What it is.")
 
 
-class Freeze(Fault):
+class Freeze(Blow):
     """A process stands still, as by SIGSTOP."""
 
     do: Literal["freeze"]
-    who: Pattern = Field(description="Which one.")
     for_s: Time = Field(description="How long.")
 
 
-class Interrupt(Fault):
+class Interrupt(Blow):
     """A process is asked to end, as by Ctrl-C."""
 
     do: Literal["interrupt"]
-    who: Pattern = Field(description="Which one.")
 
 
-class Slow(Fault):
+class Slow(Blow):
     """The work of a process takes longer."""
 
     do: Literal["slow"]
-    who: Pattern = Field(description="Which one.")
     factor: Annotated[float, Field(gt=0)] = Field(description="How many times as long.")
     for_s: Time = Field(description="For how long.")
 
@@ -96,6 +103,18 @@ class Reset(Fault):
     between: Ends = Field(description="Between which processes.")
 
 
+class HalfOpen(Fault):
+    """A connection, which is drawn, is open on one side only; what is sent on it is lost."""
+
+    do: Literal["half_open"]
+    between: Ends = Field(description="Between which processes.")
+    side: Side | None = Field(
+        None, description="Who believes in it: dealer (it has called), router (it was called) or "
+        "both; null: the seed draws one of them."
+    )  # fmt: skip
+    for_s: Time = Field(900.0, description="When that side notices.")
+
+
 class DiskTrouble(Fault):
     """The next write to the disk fails, or loses its end."""
 
@@ -104,10 +123,11 @@ class DiskTrouble(Fault):
     trouble: Trouble = Field(description="What goes wrong.")
 
 
-AnyFault = Annotated[
-    Crash | Start | Freeze | Interrupt | Slow | Partition | Disturb | Reset | DiskTrouble,
-    Field(discriminator="do"),
-]
+OnProcesses = Crash | Start | Freeze | Interrupt | Slow
+OnConnections = Partition | Disturb | Reset | HalfOpen
+AnyFault = Annotated[OnProcesses | OnConnections | DiskTrouble, Field(discriminator="do")]
+
+SIDES = get_args(Side)
 
 
 class Script:
@@ -129,11 +149,10 @@ class Script:
     def _happen(self, number: int, fault: AnyFault) -> None:
         cluster, network, after = self.cluster, self.cluster.network, self.cluster.clock.after
         match fault:
-            case Crash() | Freeze() | Interrupt() | Slow():
-                found = cluster.named(fault.who)
-                self.done[number] += bool(found)
-                if found:
-                    self._befall(fault, found[cluster.random.randrange(len(found))])
+            case Blow():
+                for process in self._victims(fault):
+                    self._befall(fault, process)
+                    self.done[number] += 1
                 return
             case Start(who=kind):
                 cluster.start(cluster.name(kind))
@@ -149,17 +168,29 @@ class Script:
             case Reset(between=between):
                 self.done[number] += network.reset(between)
                 return
+            case HalfOpen(between=between, side=side, for_s=for_s):
+                drawn = side or SIDES[cluster.random.randrange(len(SIDES))]
+                self.done[number] += network.half_open(between, drawn, self._draw(for_s))
+                return
             case DiskTrouble(who=role, trouble=trouble):
                 cluster.disk.trouble[role] = trouble
         self.done[number] += 1
 
-    def _befall(self, fault: Crash | Freeze | Interrupt | Slow, process: Process) -> None:
+    def _victims(self, blow: Blow) -> list[Process]:
+        found = self.cluster.named(blow.who)
+        if not found:
+            return []
+        drawn = found[self.cluster.random.randrange(len(found))]
+        others = [p for p in self.cluster.named("*") if p.host == drawn.host]
+        return others if blow.whole_host else [drawn]
+
+    def _befall(self, blow: Blow, process: Process) -> None:
         after = self.cluster.clock.after
-        match fault:
-            case Crash(back_after_s=back):
-                process.kill()
+        match blow:
+            case Crash(back_after_s=back, silent=silent):
+                process.kill(silent=silent)
                 if back is not None:
-                    after(self._draw(back), self.cluster.start, process.name)
+                    after(self._draw(back), self._come_back, process.name)
             case Freeze(for_s=for_s):
                 process.freeze()
                 after(self._draw(for_s), process.thaw)
@@ -168,6 +199,11 @@ class Script:
             case Slow(factor=factor, for_s=for_s):
                 process.slowness *= factor
                 after(self._draw(for_s), self._quicken, process, factor)
+
+    def _come_back(self, name: str) -> None:
+        """Start a process anew, unless the run has ended meanwhile."""
+        if not any(p.name == COORDINATOR and not p.killed for p in self.cluster.past):
+            self.cluster.start(name)
 
     @staticmethod
     def _quicken(process: Process, factor: float) -> None:

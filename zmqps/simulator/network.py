@@ -6,18 +6,20 @@ a ROUTER knows the peers that are connected, by their routing ids, and takes no 
 an id that is in use is ignored when it comes a second time; a link that is closed drops what it
 still holds. Loss, duplication and reordering of single messages are worse than TCP's: they are
 there to show that the protocol above stands them. Messages over a partition are held until it
-heals, as TCP does.
+heals, as TCP does. A half-open connection, and one to a host that died without a word, swallows
+messages, and no end that believes in it is told.
 
 Each message draws its faults from the one generator of the run, independently of all others.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from zmqps.simulator.clock import Clock
+from zmqps.simulator.connection import Connection, Disturbance, End, Packet, Side
 from zmqps.simulator.settings import Ends, LinkSettings, NetworkSettings, fits
 
 RECONNECT_S = 0.1
@@ -33,63 +35,8 @@ RETRANSMIT_S = 0.2
 """What was held by a partition comes up to this long after it has healed."""
 
 
-class Place(Protocol):
-    """What the network must know of a process."""
-
-    name: str
-    host: str
-
-    @property
-    def running(self) -> bool:
-        """Whether it is alive and not frozen."""
-
-
-class End(Protocol):
-    """A core's shell, as the network sees it. `peers` are those connected to its ROUTER, by id."""
-
-    process: Any
-    peers: "dict[bytes, Connection]"
-
-    def arrive(self, link: str, frames: Sequence[bytes]) -> None:
-        """Take a message on a link; on a ROUTER its first frame is the sender's id."""
-
-
-@dataclass(slots=True, eq=False)
-class Packet:
-    """A message on its way. `lent` is the sender's own memory, which it must not write any more."""
-
-    to_router: bool
-    frames: list[bytes]
-    lent: Sequence[Any]
-    generation: int
-    departs_at: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class Connection:
-    """What `Open` makes: a DEALER towards one endpoint. `generation` counts its breaks."""
-
-    dealer: End
-    link: str
-    endpoint: str
-    identity: bytes
-    state: Literal["connecting", "up", "ignored", "closed"] = "connecting"
-    listener: End | None = None
-    generation: int = 0
-    ends_at: float = 0.0  # when closed: what departs later is dropped
-    queue: deque[list[Any]] = field(default_factory=deque)
-    held: list[Packet] = field(default_factory=list)
-    last_at: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-
-
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """Faults between processes whose names fit, on top of those of the links."""
-
-    between: Ends
-    one_way: bool
-    cut: bool = False
-    link: LinkSettings = LinkSettings(latency_ms=0)  # noqa: RUF009 - it is frozen
+UNTOLD_S = 900.0
+"""After this a kernel gives up a connection on which nothing was acknowledged (15 retries)."""
 
 
 class WrittenAfterSendingError(AssertionError):
@@ -142,15 +89,14 @@ class Network:
         was_up = connection.state == "up"
         connection.state, connection.ends_at = "closed", self.clock.now + linger_s
         connection.queue.clear()
-        if was_up and connection.listener is not None:
+        if was_up and connection.listener is not None and not connection.severed:
             last = min(connection.last_at[True], connection.ends_at)
             seen_at = max(last, self.clock.now + self._latency(connection))
             self.clock.at(seen_at, self._forget, connection, connection.generation)
 
     def leave(self, end: End, *, killed: bool) -> None:
         """Close all that an end has: it is gone. A killed one may lose what is on its way."""
-        for endpoint in [name for name, router in self.bound.items() if router is end]:
-            del self.bound[endpoint]
+        self._unbind(end)
         for connection in end.peers.copy().values():
             self.break_up(connection)
         for connection in [c for c in self._live() if c.dealer is end]:
@@ -161,6 +107,29 @@ class Network:
                     self.clock.after(delay_s, self._forget, connection, connection.generation)
                 connection.state = "closed"
             self.close(connection, 0.0 if killed else LINGER_S)
+
+    def vanish(self, end: End) -> None:
+        """Leave an end's peers in the belief that it is there: its host died without a word."""
+        self._unbind(end)
+        for connection in self._live():
+            if end in (connection.dealer, connection.listener):
+                if connection.state == "up":
+                    self.sever(connection, "both", UNTOLD_S)
+                elif connection.dealer is end:
+                    self.close(connection)
+                else:
+                    self.break_up(connection)
+
+    def come_back(self, host: str) -> None:
+        """Let a host that died without a word answer again: it knows nothing of its connections."""
+        for connection in self._live():
+            ends = [connection.dealer, connection.listener]
+            dead = [end for end in ends if end is not None and not end.process.alive]
+            connection.resets |= any(end.process.host == host for end in dead)
+
+    def _unbind(self, end: End) -> None:
+        for endpoint in [name for name, router in self.bound.items() if router is end]:
+            del self.bound[endpoint]
 
     # --- Faults -----------------------------------------------------------------------------------
 
@@ -176,28 +145,70 @@ class Network:
             for packet in held:
                 self._depart(connection, packet, self.random.random() * RETRANSMIT_S)
 
-    def reset(self, between: Ends) -> int:
-        """Break the connections between processes; return how many."""
-        broken = [
+    def between(self, ends: Ends) -> list[Connection]:
+        """Return the connections that stand between processes."""
+        return [
             connection
             for connection in self._live()
             if connection.listener is not None
-            and fits(between, connection.dealer.process.name, connection.listener.process.name)
+            and not connection.severed
+            and fits(ends, connection.dealer.process.name, connection.listener.process.name)
         ]
+
+    def reset(self, between: Ends) -> int:
+        """Break the connections between processes; return how many."""
+        broken = self.between(between)
         for connection in broken:
             self.break_up(connection)
         return len(broken)
 
+    def half_open(self, between: Ends, side: Side, for_s: float) -> int:
+        """Let a connection between processes, which is drawn, be open on one side only."""
+        found = [connection for connection in self.between(between) if connection.state == "up"]
+        if found:
+            self.sever(found[self.random.randrange(len(found))], side, for_s)
+        return len(found[:1])
+
+    def sever(self, connection: Connection, side: Side, for_s: float) -> None:
+        """Let nothing pass any more; the side that believes in it finds out after a while."""
+        router, ghost = connection.listener, connection
+        assert router is not None
+        assert connection.state == "up"
+        connection.generation += 1
+        connection.held.clear()
+        if side == "router":
+            ghost = replace(connection, held=[], queue=deque(), severed=True)
+            router.peers[connection.identity] = ghost
+            self._opened += 1
+            self.connections[self._opened] = ghost
+            self.break_up(connection)
+        else:
+            connection.severed = True
+            if side == "dealer":
+                router.peers.pop(connection.identity, None)
+        again = side != "router"
+        self.clock.after(for_s, self._find_out, ghost, ghost.generation, again)
+
+    def _find_out(self, connection: Connection, generation: int, again: bool) -> None:
+        """Let the ends of a severed connection know; unless it is a ghost, it is made anew."""
+        if connection.severed and connection.generation == generation:
+            if not again:
+                connection.state = "closed"
+            self.break_up(connection)
+
     def break_up(self, connection: Connection) -> None:
         """Break a connection: what is on its way is lost, and the DEALER connects again."""
         connection.generation += 1
+        connection.severed = connection.resets = False
         connection.held.clear()
         listener, connection.listener = connection.listener, None
         if listener is not None and listener.peers.get(connection.identity) is connection:
             del listener.peers[connection.identity]
-        if connection.state != "closed":
+        if connection.state != "closed" and connection.dealer.process.alive:
             connection.state = "connecting"
             self.clock.after(RECONNECT_S, self._attempt, connection, connection.generation)
+        else:
+            connection.state = "closed"
 
     # --- Connections ------------------------------------------------------------------------------
 
@@ -283,6 +294,14 @@ class Network:
         listener = connection.listener
         if listener is None:
             return
+        if connection.severed:
+            self.lost += 1
+            if connection.resets:
+                answered_s = 2 * self._latency(connection)
+                self.clock.after(
+                    answered_s, self._find_out, connection, connection.generation, True
+                )
+            return
         source, target = connection.dealer.process, listener.process
         if not packet.to_router:
             source, target = target, source
@@ -313,14 +332,23 @@ class Network:
             self.clock.at(arrives_at, self._arrive, connection, packet)
 
     def _on_the_line(self, source: str, target: str, link: LinkSettings, packet: Packet) -> float:
-        """Return how long it takes until a message has left: one after another on each link."""
-        if link.mbit_per_s is None:
+        """Return how long it takes until a message has left.
+
+        One goes after another: on the link, out of the one host's card and into the other's.
+        """
+        rates = {(source, target): link.mbit_per_s}
+        if source != target and self.settings.cards:
+            rates |= {(source, ""): self.settings.card(source)}
+            rates |= {("", target): self.settings.card(target)}
+        limits = {place: rate for place, rate in rates.items() if rate is not None}
+        if not limits:
             return 0.0
-        begins_at = max(self.clock.now, self._free_at.get((source, target), 0.0))
-        nbytes = sum(map(len, packet.frames))
-        ends_at = begins_at + nbytes * 8e-6 / link.mbit_per_s
-        self._free_at[source, target] = ends_at
-        return ends_at - self.clock.now
+        megabits = sum(map(len, packet.frames)) * 8e-6
+        free_at = self._free_at
+        begins_at = max(self.clock.now, *(free_at.get(place, 0.0) for place in limits))
+        for place, rate in limits.items():
+            free_at[place] = begins_at + megabits / rate
+        return begins_at + megabits / min(limits.values()) - self.clock.now
 
     def _arrive(self, connection: Connection, packet: Packet) -> None:
         if any(a != b for a, b in zip(packet.frames, packet.lent, strict=True)):

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zmqps.actors.base import (
@@ -36,8 +37,9 @@ from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Message
 from zmqps.protocol.wire import SIGNATURE, decode, decode_header, encode
 from zmqps.simulator.clock import Clock
+from zmqps.simulator.connection import Connection
 from zmqps.simulator.log import Log
-from zmqps.simulator.network import Connection, Network
+from zmqps.simulator.network import Network
 from zmqps.simulator.settings import CostSettings
 
 POST_S = 20e-6
@@ -58,11 +60,13 @@ class Task:
     """How a kind of slow work is done, and its virtual seconds: a number, or from task and result.
 
     With `inline`, it is done at once, in the actor's own thread; otherwise when its time is over.
+    What is `durable` may be done although its process was killed meanwhile: it was all but done.
     """
 
     run: Callable[[Any], Any]
     seconds: Callable[[Any], float]
     inline: bool = False
+    durable: bool = False
 
 
 Tasks = Mapping[type, Task]
@@ -250,6 +254,8 @@ class Actor:
             self.process.clock.after(0.1, self._done_later, how, task)
         elif self.process.alive and not self.done:
             self.put(_finish(how, task))
+        elif self.process.killed and how.durable and self.process.network.random.random() < 0.5:
+            _finish(how, task)
 
     def _put_if_alive(self, event: Event) -> None:
         if self.process.alive and not self.done:
@@ -314,13 +320,16 @@ class Process:
             self.errors.append(actor.error)
         self.network.leave(actor, killed=False)
         if actor is self.main or actor.error:
-            self._end(killed=False)
+            self._end(partial(self.network.leave, killed=False))
 
-    def kill(self) -> None:
-        """End at once, as by `kill -9`: memory is lost, and perhaps what was on its way."""
+    def kill(self, *, silent: bool = False) -> None:
+        """End at once, as by `kill -9`: memory is lost, and perhaps what was on its way.
+
+        When it is `silent`, no connection is closed: its host has lost its power, or its cable.
+        """
         if self.alive:
             self.killed = True
-            self._end(killed=True)
+            self._end(self.network.vanish if silent else partial(self.network.leave, killed=True))
 
     def freeze(self) -> None:
         """Stop, as by SIGSTOP: the kernel goes on taking messages."""
@@ -332,14 +341,14 @@ class Process:
         for actor in self.actors.values():
             actor.rouse()
 
-    def _end(self, *, killed: bool) -> None:
+    def _end(self, leave: Callable[[Actor], None]) -> None:
         if not self.alive:
             return
         self.alive = False
         for actor in self.actors.values():
             if not actor.done:
                 actor.done = True
-                self.network.leave(actor, killed=killed)
+                leave(actor)
         self._ending(self)
 
 

@@ -68,6 +68,9 @@ class NetworkSettings(Settings):
     )
     default: LinkSettings = Field(LinkSettings(), description="Between hosts, unless told.")
     links: tuple[BetweenSettings, ...] = Field((), description="Of these the first that fits.")
+    cards: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="Pattern of hosts → Mbit/s that each host's card carries each way, in all."
+    )
     costs: CostSettings = Field(CostSettings(), description="What work takes.")
     slow: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="Pattern of processes → how many times as long their work takes."
@@ -96,6 +99,11 @@ class NetworkSettings(Settings):
         if source == target:
             return self.local
         return next((link for link in self.links if link.fits(source, target)), self.default)
+
+    def card(self, host: str) -> float | None:
+        """Return how many Mbit/s the network card of a host carries each way; None: any number."""
+        found = (rate for name, rate in self.cards.items() if fnmatchcase(host, name))
+        return next(found, None)
 
     def slowness(self, process: str) -> float:
         """Return how many times as long the work of a process takes."""

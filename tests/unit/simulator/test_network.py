@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from zmqps.simulator.clock import Clock
-from zmqps.simulator.network import Disturbance, Network, WrittenAfterSendingError
+from zmqps.simulator.connection import Disturbance
+from zmqps.simulator.network import Network, WrittenAfterSendingError
 from zmqps.simulator.settings import LinkSettings, NetworkSettings
 
 EVERYBODY = ("*", "*")
@@ -18,6 +19,7 @@ class Somebody:
     name: str
     host: str
     running: bool = True
+    alive: bool = True
 
 
 @dataclass(eq=False)
@@ -34,10 +36,11 @@ class Socket:
 
 
 class Net:
-    def __init__(self, seed=1, **link):
+    def __init__(self, seed=1, cards=None, **link):
         self.clock = Clock()
         default = LinkSettings(**{"latency_ms": 10, **link})
-        self.network = Network(self.clock, NetworkSettings(default=default), Random(seed))
+        settings = NetworkSettings(default=default, cards=cards or {})
+        self.network = Network(self.clock, settings, Random(seed))
         self.router, self.dealer = Socket("router"), Socket("dealer")
         self.bind()
         self.link = self.network.open(self.dealer, "up", "tcp://router", b"me")
@@ -206,3 +209,102 @@ def test_a_frozen_process_takes_no_new_connection():
     net.router.process.running = True
     net.wait()
     assert net.got == [b"hello"]
+
+
+@pytest.mark.parametrize("cards", [{"dealer": 8}, {"rou*": 8}, {"dealer": 80, "router": 8}])
+def test_the_card_of_a_host_bounds_what_goes_in_and_out(cards):
+    net = Net(cards=cards, mbit_per_s=800)
+    other = net.network.open(Socket("other"), "up", "tcp://router", b"other")
+    net.wait()
+    began = net.clock.now
+    for _ in range(5):
+        net.send(bytes(100_000))
+        if "dealer" not in cards:  # two hosts send, but one card takes in
+            net.network.send_from_dealer(other, [bytes(100_000)])
+    count = 5 if "dealer" in cards else 10
+    while len(net.got) < count:
+        net.clock.step(began + 10)
+    assert net.clock.now - began == pytest.approx(count / 10 + 0.01, rel=0.02)
+
+
+def severed(side, for_s=5.0) -> Net:
+    net = Net()
+    net.wait()
+    assert net.network.half_open(EVERYBODY, side, for_s) == 1
+    return net
+
+
+@pytest.mark.parametrize("side", ["dealer", "both"])
+def test_a_dealer_that_believes_in_its_connection_loses_what_it_sends_until_it_finds_out(side):
+    net = severed(side)
+    net.send(b"lost")
+    assert net.network.send_from_router(net.router, [b"me", b"lost too"]) == (side == "both")
+    net.wait(4)
+    assert (net.got, net.dealer.got) == ([], [])
+    net.wait(2)
+    net.send(b"hello")
+    net.wait()
+    assert net.got == [b"hello"]
+
+
+def test_a_router_that_believes_in_a_connection_ignores_the_dealer_that_calls_again():
+    net = severed("router")
+    net.send(b"unheard")
+    net.wait(2)
+    assert net.link.state == "ignored"
+    assert net.network.send_from_router(net.router, [b"me", b"swallowed"])
+    fresh = net.network.open(net.dealer, "fresh", "tcp://router", b"another id")
+    net.network.send_from_dealer(fresh, [b"heard"])
+    net.wait(2)
+    assert (net.got, net.dealer.got) == ([b"heard"], [])
+    net.wait(5)
+    assert not net.network.send_from_router(net.router, [b"me", b"it has found out"])
+
+
+def test_no_connection_is_cut_where_none_stands():
+    net = Net()
+    assert net.network.half_open(EVERYBODY, "both", 1.0) == 0
+
+
+def test_who_dies_without_a_word_is_believed_to_be_there_until_its_host_comes_back():
+    net = Net()
+    net.wait()
+    net.network.vanish(net.router)
+    net.router.process.alive = False
+    net.send(b"swallowed")
+    net.wait(10)
+    assert net.link.state == "up"
+    net.router = Socket("router")
+    net.bind()
+    net.network.come_back("router")
+    net.wait()
+    assert net.link.state == "up"  # until it sends something
+    net.send(b"reset")
+    net.wait()
+    net.send(b"hello")
+    net.wait()
+    assert net.got == [b"hello"]
+
+
+def test_a_router_goes_on_sending_to_a_dealer_that_died_without_a_word():
+    net = Net()
+    net.wait()
+    net.network.vanish(net.dealer)
+    net.dealer.process.alive = False
+    assert net.network.send_from_router(net.router, [b"me", b"hello?"])
+    net.wait()
+    assert list(net.router.peers) == [b"me"]
+    net.network.come_back("dealer")
+    net.network.send_from_router(net.router, [b"me", b"hello?"])
+    net.wait()
+    assert net.router.peers == {}
+
+
+def test_a_link_that_is_closed_while_it_is_half_open_is_not_noticed_before_its_time():
+    net = severed("both", for_s=3)
+    net.network.close(net.link)
+    net.wait(2)
+    assert list(net.router.peers) == [b"me"]
+    net.wait(2)
+    assert net.router.peers == {}
+    assert not net.network.connections or net.link not in net.network._live()
