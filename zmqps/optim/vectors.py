@@ -181,7 +181,7 @@ def _write_array(operation: Operation, out: Array, inputs: Sequence[Array]) -> N
         case Axpy(_, factor, _):
             np.add(out, factor * inputs[0], out=out)
         case Multiply():
-            np.multiply(*inputs, out=out)
+            np.multiply(inputs[0], inputs[1], out=out)
         case Combine(_, factors, _):
             total = np.zeros_like(out)
             for factor, term in zip(factors, inputs, strict=True):

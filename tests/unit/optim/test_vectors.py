@@ -65,11 +65,11 @@ def test_each_operation_writes_what_numpy_says(operation: Operation, expected: o
 
 def test_scalars_of_slices_join_to_those_of_the_whole() -> None:
     parts = [(slices(seed), slices(seed + 10)) for seed in range(3)]
-    operations = [Dot("a", "b"), Largest("a"), Scale("a", 2.0), Dot("a", "a")]
+    operations: list[Operation] = [Dot("a", "b"), Largest("a"), Scale("a", 2.0), Dot("a", "a")]
     found = [perform(operations, store(a=a, b=b)) for a, b in parts]
     a, b = (np.concatenate([whole(part[i]) for part in parts]) for i in (0, 1))
     expected = (a @ b, np.abs(a).max(), 4 * (a @ a))
-    np.testing.assert_allclose(join(operations, found), expected, rtol=1e-13)
+    assert join(operations, found) == pytest.approx(expected, rel=1e-13)
 
 
 def test_no_slices_give_zeros() -> None:
