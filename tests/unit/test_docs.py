@@ -15,8 +15,9 @@ from zmqps.actors.broker import clients as broker_clients
 from zmqps.actors.coordinator import members
 from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.coordinator.tasks import MetricsRow
+from zmqps.consensus.settings import RoundSettings
 from zmqps.jobfile.consensus import load_problem
-from zmqps.protocol import events, events_reference, keys, messages, parts, wire
+from zmqps.protocol import agent_events, events, events_reference, keys, messages, parts, wire
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
 from zmqps.runs.folder import ADDRESS, JOB, SUMMARY
@@ -175,6 +176,7 @@ def known_names() -> set[str]:
         found |= set(re.findall(r"(\w+):", name)) | set(re.findall(r'"(\w+)"', name))
     found |= set(keys.INITIAL_KINDS)
     found |= {"update", "schedule", "seed", "on_nonfinite", "sync"}  # of `rule`
+    found |= RoundSettings.model_fields.keys()  # of a consensus file
     found |= {"ROUTER_MANDATORY", "ROUTER_HANDOVER", "MAXMSGSIZE", "LINGER"}  # of libzmq
     return found | {"cluster", "uint", "str", "list", "map", "int", "float", "T"}  # of the page
 
@@ -330,7 +332,7 @@ def test_the_catalogue_lists_every_event_class():
     classes = {
         item
         for item in vars(events).values()
-        if isinstance(item, type) and item.__module__ == events.__name__
+        if isinstance(item, type) and item.__module__ in (events.__name__, agent_events.__name__)
     }
     assert isinstance(events.Event, UnionType)
     assert classes == set(get_args(events.Event))

@@ -12,7 +12,7 @@ from zmqps.consensus.functions import ObjectiveSettings, Quadratic
 from zmqps.consensus.topology import TopologySettings
 from zmqps.optim.steps import Decay, StepError, parse_decay
 from zmqps.optim.subgradient import OnMissing, Place
-from zmqps.protocol.settings import Settings
+from zmqps.protocol.settings import MIB, Bytes, Milliseconds, Settings
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -155,6 +155,16 @@ class RoundSettings(Settings):
         "wait",
         description="What happens when an agent stays away: wait for it, or go on without it, "
         "re-weighted.",
+    )
+    retry_ms: Milliseconds = Field(
+        200, description="An agent that lacks an estimate says so this often."
+    )
+    gone_ms: Milliseconds = Field(
+        10_000, description="Silence after which an agent is lost, once it was heard."
+    )
+    save_every_ms: Milliseconds = Field(1_000, description="Agents save their state this often.")
+    kept_bytes_max: Bytes = Field(
+        64 * MIB, description="Estimates that an agent keeps for one that may come back."
     )
 
     @model_validator(mode="after")

@@ -6,6 +6,8 @@ A message's identity is (`sender`, `sequence`): the sender's incarnation and its
 
 from dataclasses import dataclass
 
+from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -358,4 +360,5 @@ Event = (
     | FetchDone | PushDone | RequestDone | Forwarded | Applied | Served | RequestRefused
     | MalformedReceived | NonfiniteRefused | WindowFull | StepDone | EvaluationDone | CheckpointDone
     | CheckpointFailed | ProgressMade | Overdue | RunEnding | Dropped | Left
+    | RoundDone | NeighbourSilent
 )  # fmt: skip

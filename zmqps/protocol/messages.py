@@ -1,12 +1,13 @@
 """What actors say to each other: one frozen class per kind of message, its fields with types.
 
 `docs/protocol.md` says who sends what to whom, and when; it changes together with the classes,
-which are in `control_messages` and `data_messages` and are imported from here. `protocol.wire`
-turns a `Message` into frames and back, and checks each field against its type.
+which are in `control_messages`, `data_messages` and `agent_messages` and are imported from here.
+`protocol.wire` turns a `Message` into frames and back, and checks each field against its type.
 """
 
 from dataclasses import dataclass
 
+from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
 from zmqps.protocol.control_messages import (
     AskStatus,
     Assign,
@@ -49,6 +50,7 @@ PROTOCOL_VERSION = 1
 
 __all__ = [
     "PROTOCOL_VERSION",
+    "AgentReport",
     "AskStatus",
     "Assign",
     "Assigned",
@@ -61,6 +63,7 @@ __all__ = [
     "Created",
     "Declare",
     "Declared",
+    "Estimate",
     "Evaluate",
     "Evaluated",
     "Fetch",
@@ -76,6 +79,7 @@ __all__ = [
     "Release",
     "Role",
     "Roster",
+    "RoundSaved",
     "Routes",
     "Save",
     "Saved",
@@ -83,6 +87,7 @@ __all__ = [
     "Status",
     "Stop",
     "Stopped",
+    "Waiting",
     "Welcome",
 ]
 
@@ -91,6 +96,7 @@ Body = (
     | Roster | Release | Progress | ShardReport | BrokerReport | Evaluate | Evaluated | Save | Saved
     | Stop | Stopped | Leave | AskStatus | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
+    | Estimate | Waiting | RoundSaved | AgentReport
 )  # fmt: skip
 
 
