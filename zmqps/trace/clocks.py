@@ -31,6 +31,9 @@ Array = NDArray[np.float64]
 DRIFT_MAX = 1e-3
 """Two clocks, each corrected by at most 500 ppm: kernels take no more."""
 
+PLACES = 65
+"""At so many times of a run the widths of two ways are compared."""
+
 
 @dataclass(frozen=True, eq=False)
 class Messages:
@@ -99,10 +102,10 @@ class Bounds:
         )
         return out
 
-    @property
-    def width(self) -> float:
-        """The middle one of the distances between low and high; infinite: one-sided."""
-        return float(np.median(self.high - self.low)) if len(self.at) else math.inf
+    def width(self, first: float, last: float) -> float:
+        """Return the middle one of the distances between low and high; infinite: one-sided."""
+        t = np.linspace(first, last, PLACES)
+        return float(np.median(self.high_at(t) - self.low_at(t)))
 
     @property
     def contradiction(self) -> float:
@@ -195,7 +198,8 @@ def solve(
     links = _links(messages, drift_max)
     if reference is None:
         reference = _busiest(names, messages)
-    paths = _paths(links, reference, [name for name in names if name != reference])
+    widths = {pair: bounds.width(*_span(pair[0], messages)) for pair, bounds in links.items()}
+    paths = _paths(links, widths, reference, [name for name in names if name != reference])
     return {
         name: Clock(name, paths.get(name, ()), walls.get(name), walls.get(reference))
         if name == reference or name in paths
@@ -225,8 +229,18 @@ def _busiest(names: Sequence[str], messages: Mapping[tuple[str, str], Messages])
     return max(names, key=lambda name: counts[name], default="")
 
 
+def _span(name: str, messages: Mapping[tuple[str, str], Messages]) -> tuple[float, float]:
+    """Return when the first and the last message was sent or received by this clock."""
+    times = [those.sent for pair, those in messages.items() if pair[0] == name]
+    times += [those.received for pair, those in messages.items() if pair[1] == name]
+    return min(map(np.min, times)), max(map(np.max, times))
+
+
 def _paths(
-    links: Mapping[tuple[str, str], Bounds], reference: str, names: Sequence[str]
+    links: Mapping[tuple[str, str], Bounds],
+    widths: Mapping[tuple[str, str], float],
+    reference: str,
+    names: Sequence[str],
 ) -> dict[str, tuple[Bounds, ...]]:
     """Return the shortest way from each name to the reference, by the sum of widths (Dijkstra).
 
@@ -245,8 +259,9 @@ def _paths(
         paths[name] = path
         for source in into.get(name, ()):
             bounds = links[source, name]
-            if source not in paths and math.isfinite(bounds.width):
-                heapq.heappush(heap, (total + bounds.width, next(order), source, (bounds, *path)))
+            further = total + widths[source, name]
+            if source not in paths and math.isfinite(further):
+                heapq.heappush(heap, (further, next(order), source, (bounds, *path)))
     reached = dict(paths)
     for name in names:
         over = [target for source, target in links if source == name and target in reached]
