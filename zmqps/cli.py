@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from zmqps.commands.agent import agent
 from zmqps.commands.consensus import consensus
 from zmqps.commands.jobs import completion, jobs, schema
 from zmqps.commands.roles import broker, coordinator, replica, shard
@@ -70,7 +71,7 @@ def cli() -> None:
 COMMANDS = (train, evaluate, export, status, simulate, consensus, jobs, schema, completion)
 for _command in COMMANDS:
     cli.add_command(_command)
-for _command in (coordinator, broker, shard, replica):
+for _command in (coordinator, broker, shard, replica, agent):
     cli.add_command(_command)
 
 
@@ -151,13 +152,14 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.models.errors import ModelError
     from zmqps.runs.folder import RunError
     from zmqps.runtime.addresses import PlaceError
+    from zmqps.runtime.agent_state import StateError
     from zmqps.runtime.checkpoint import CheckpointError
     from zmqps.runtime.observer import NoAnswerError
     from zmqps.runtime.transport import AddressError
 
     return (
         *(DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError),
-        *(ConsensusError, TableError, NoAnswerError),
+        *(ConsensusError, TableError, NoAnswerError, StateError),
     )
 
 

@@ -18,6 +18,7 @@ from zmqps.commands.options import (
 
 if TYPE_CHECKING:
     from zmqps.consensus.comparison import Timed
+    from zmqps.consensus.measures import Measures
     from zmqps.consensus.problem import Problem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -79,14 +80,17 @@ def run(
     file: Path, vectorized: bool, run_dir: Path | None, as_json: bool, quiet: bool, **how: Any
 ) -> int:
     """Run the problem in FILE."""
-    if not vectorized:
-        raise click.UsageError("needs --vectorized")
     from zmqps.runs.folder import make_run
 
     problem = _load(file, **how)
     folder = make_run(problem.settings.name, run_dir)
-    timed = _run(problem, file, tell=not quiet)
-    found = {**timed.run.as_json(), "run_dir": str(folder)}
+    extra: dict[str, Any] = {}
+    code = 0
+    if vectorized:
+        timed = _run(problem, file, tell=not quiet)
+    else:
+        timed, extra, code = _launch(problem, file, folder, _words_of(how), quiet=quiet)
+    found = {**timed.run.as_json(), **extra, "run_dir": str(folder)}
     _record(folder, timed, found)
     if as_json:
         print_json({name: found[name] for name in (*KEYS, *(n for n in found if n not in KEYS))})
@@ -95,7 +99,7 @@ def run(
     if timed.run.diagnosis is not None:
         click.echo(f"zmqps: {timed.run.diagnosis}", err=True)
         return 1
-    return 0
+    return code
 
 
 @consensus.command(
@@ -161,6 +165,12 @@ def _load(
 ) -> "Problem":
     from zmqps.jobfile.consensus import load_problem
 
+    return load_problem(file, _overrides(agents=agents, topology=topology, settings=settings))
+
+
+def _overrides(
+    *, agents: int | None, topology: str | None, settings: dict[str, object]
+) -> dict[str, object]:
     overrides: dict[str, object] = {}
     if agents is not None:
         overrides["num_agents"] = agents
@@ -168,7 +178,7 @@ def _load(
         overrides["topology"] = topology
     if overrides:
         overrides["neighbors"] = None  # those of the file are of another graph
-    return load_problem(file, {**overrides, **settings})
+    return {**overrides, **settings}
 
 
 def _run(problem: "Problem", file: Path, *, tell: bool = False) -> "Timed":
@@ -176,22 +186,51 @@ def _run(problem: "Problem", file: Path, *, tell: bool = False) -> "Timed":
 
     from zmqps.consensus.comparison import Timed
     from zmqps.consensus.errors import ConsensusError
-    from zmqps.consensus.measures import Measures
     from zmqps.consensus.recursion import run as run_problem
     from zmqps.jobfile.consensus import mistake
 
-    def show(now: Measures) -> None:
-        error = "" if now.mean_error is None else f", optimality error {now.mean_error:.4e}"
-        click.echo(
-            f"round {now.rounds:,}: consensus error {now.consensus_error:.4e}{error}", err=True
-        )
-
     start = perf_counter()
     try:
-        found = run_problem(problem, show if tell else None)
+        found = run_problem(problem, _show if tell else None)
     except ConsensusError as error:
         raise mistake(error, file.name) from None
     return Timed(problem, found, "vectorized", perf_counter() - start)
+
+
+def _words_of(how: dict[str, Any]) -> list[str]:
+    """Return the options of `zmqps agent` that stand for the overrides of this command."""
+    return [
+        word for path, value in _overrides(**how).items() for word in ("--set", f"{path}={value}")
+    ]
+
+
+def _launch(
+    problem: "Problem", file: Path, folder: Path, words: list[str], *, quiet: bool
+) -> tuple["Timed", dict[str, Any], int]:
+    """Run a process for each agent."""
+    from time import perf_counter
+
+    from zmqps.consensus.comparison import Timed
+    from zmqps.consensus.errors import ConsensusError
+    from zmqps.jobfile.consensus import mistake
+    from zmqps.runs.agents import launch
+
+    def note(text: str) -> None:
+        click.echo(f"zmqps: {text}", err=True)
+
+    start = perf_counter()
+    try:
+        gathered, ended = launch(problem, file, folder, words, None if quiet else _show, note)
+    except ConsensusError as error:
+        raise mistake(error, file.name) from None
+    timed = Timed(problem, gathered.run(), "processes", perf_counter() - start)
+    extra = {"stopped_at": gathered.stopped_at, "restarts": ended.restarts}
+    return timed, extra, ended.code
+
+
+def _show(now: "Measures") -> None:
+    error = "" if now.mean_error is None else f", optimality error {now.mean_error:.4e}"
+    click.echo(f"round {now.rounds:,}: consensus error {now.consensus_error:.4e}{error}", err=True)
 
 
 def _record(folder: Path, timed: "Timed", found: dict[str, Any]) -> None:

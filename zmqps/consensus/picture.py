@@ -70,6 +70,8 @@ def _draw_run(worst: Any, apart: Any, problem: Problem, run: Run, colour: str) -
     measured(worst, (lambda one: one.worst_agent_error) if known else lambda one: one.objective_gap)
     measured(apart, lambda one: one.consensus_error)
     rounds = run.last.rounds
+    if not rounds:
+        return
     ks = np.unique(np.geomspace(1, max(rounds, 1), POINTS).astype(np.int64))
     model = smooth_model(problem)
     if model is not None and run.diagnosis is None:

@@ -64,6 +64,13 @@ class Problem:
             return self.decays[0].value(k)
         return np.array([[decay.value(k)] for decay in self.decays])
 
+    def algorithm_of(self, agent: int) -> Algorithm:
+        """Return the algorithm as one agent runs it, on its own set."""
+        if not self.sets:
+            return self.algorithm
+        one = self.sets[agent if len(self.sets) > 1 else 0]
+        return Subgradient(self.settings.place, one.project)
+
     @cached_property
     def optimum(self) -> Array | None:
         """The optimum within the sets, where it is known: inside all of them, or of equal balls."""
@@ -115,7 +122,15 @@ def build(settings: ConsensusSettings, folder: Path = Path()) -> Problem:
 
 
 def refuse(problem: Problem) -> None:
-    """Refuse mixing weights that the algorithm cannot do with. Raises ConsensusError."""
+    """Refuse mixing weights and rounds that the algorithm cannot do with. Raises ConsensusError."""
+    rounds, algorithm = problem.settings.rounds, problem.settings.algorithm
+    if rounds.on_missing not in problem.algorithm.on_missing:
+        allowed = ", ".join(problem.algorithm.on_missing)
+        message = f"{algorithm} allows {allowed}, not {rounds.on_missing}"
+        raise ConsensusError("rounds.on_missing", message)
+    if rounds.on_lost == "drop" and not all(map(mixing.is_symmetric, problem.mixing.matrices)):
+        message = "drop needs symmetric mixing weights: else what is left is not doubly stochastic"
+        raise ConsensusError("rounds.on_lost", message)
     for number, matrix in enumerate(problem.mixing.matrices):
         found = mixing.faults(matrix)
         if found:

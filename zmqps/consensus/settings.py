@@ -248,6 +248,11 @@ class ConsensusSettings(Settings):
         42, ge=0, lt=1 << 32, description="Decides data that is drawn, and the first estimates."
     )
     rounds: RoundSettings = Field(RoundSettings(), description="What to do about lost messages.")
+    addresses: tuple[str, ...] | None = Field(
+        None,
+        description="Where each agent listens, HOST:PORT, for those on several hosts  [default: "
+        "127.0.0.1, ports from 7100].",
+    )
     losses: LossSettings | None = Field(None, description="Messages lost at random, simulated.")
     consensus: EndSettings = Field(EndSettings(), description="When it ends.")
 

@@ -31,7 +31,7 @@ class Algorithm(ABC):
 
     def start(self, x: Array, subgradient: Function) -> State:  # noqa: ARG002 - some need it
         """Return the state before round 0, from the first estimate. `x` stays the caller's."""
-        return {"x": np.array(x, np.float64)}
+        return {"x": np.array(x)}
 
     @abstractmethod
     def step(

@@ -118,7 +118,6 @@ def test_a_table_with_other_columns_is_left_alone(capsys, tmp_path):
     ("words", "message"),
     [
         (["none.json", "--vectorized"], "none.json: cannot be read: No such file"),
-        (["ring.json"], "needs --vectorized"),
         (["compare"], "Missing argument"),
         (["ring.json", "--vectorised"], "No such option"),
     ],

@@ -1,0 +1,392 @@
+"""An agent's rounds: send its estimate, mix those of its neighbours, take a step, and again.
+
+In round k an agent sends s_i(k) to all who hear it, waits until it has what it needs of those that
+it hears, and computes s_i(k + 1) from Σ_j a_ij(k) s_j(k): [N]. Whoever hears it cannot be more
+than one round ahead, if it hears them too. Which estimates an agent needs is one rule: of each
+neighbour one that is at most `staleness_max` rounds old, 0 in synchronous rounds.
+
+That an estimate was lost is never concluded from silence: an agent that waits says how far it has
+sent its own, and what should have come by then is lost. It is then sent again (`wait`), or the
+round goes on without it.
+"""
+
+from math import inf
+
+from zmqps.actors.agent.ending import Ending
+from zmqps.actors.agent.history import History, Sent
+from zmqps.actors.agent.neighbour import Neighbour
+from zmqps.actors.agent.seat import Rules, SaveRound, Seat, Snapshot, Step
+from zmqps.actors.base import (
+    Effect,
+    Event,
+    Exit,
+    Finished,
+    Interrupted,
+    Malformed,
+    Note,
+    Open,
+    Posted,
+    Received,
+    Send,
+    Tick,
+    Ticks,
+    Work,
+)
+from zmqps.optim.mixing import mix_row
+from zmqps.optim.subgradient import State
+from zmqps.protocol import events
+from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
+from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
+from zmqps.protocol.messages import Body, Leave, Message, Refused, Stop
+
+WATCHER = "watcher"
+TICK_S = 0.1
+START_S = 60.0
+"""A neighbour that was never heard is not yet missed for so long: it may still be starting."""
+
+SAVE_SHARE = 0.25
+"""Of what neighbours may keep for us: when so much has come, it is time to save."""
+
+
+class AgentCore:
+    """See the module. `identity` begins its routing ids, new for each process."""
+
+    tick_s = TICK_S
+
+    def __init__(self, seat: Seat, rules: Rules, snapshot: Snapshot, identity: bytes) -> None:
+        self.seat, self.rules = seat, rules
+        self.round = snapshot.round
+        self.state: State = snapshot.state
+        self.ending = Ending(rules.rounds_max, seat.spread, snapshot.stop)
+        self.neighbours = {
+            one: Neighbour(one, hears=one in seat.heard_by, heard=one in seat.hears)
+            for one in seat.neighbours
+        }
+        self._identity = identity
+        self._weighted, self._total = snapshot.weighted.copy(), snapshot.total
+        self._messages, self._nbytes = snapshot.messages, snapshot.nbytes
+        self._heard = [one for one in self.neighbours.values() if one.heard]
+        self._hearing = [one for one in self.neighbours.values() if one.hears]
+        self._history = History(None if rules.on_missing == "wait" else 1)
+        self._busy = self._bad = self._started = False
+        self._sequence = self._malformed = 0
+        self._began_at = self._saved_at = self._started_at = -inf
+        estimate_bytes = len(seat.vectors) * seat.dimension * seat.dtype.itemsize
+        self._ahead_max = max(
+            seat.spread + rules.staleness_max + 1, rules.kept_bytes_max // estimate_bytes
+        )
+        self._unsaved_bytes = 0
+        self._ticks = Ticks()
+
+    # --- Events -----------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at `now` (monotonic seconds)."""
+        kind = type(event)
+        if kind is Received:
+            return self._received(event, now)  # type: ignore[arg-type] # it is one
+        if kind is Finished:
+            return self._finished(event, now)  # type: ignore[arg-type]
+        if kind is Tick:
+            return self._tick(now) if self._started else self._start(now)
+        if isinstance(event, Posted) and isinstance(event.item, Interrupted):
+            return self._stop()
+        if isinstance(event, Malformed):
+            return self._refuse(event.link, event.error)
+        return []
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when what is known contradicts itself."""
+        for one in self.neighbours.values():
+            assert one.held_round <= self.round or self.rules.staleness_max, one.link
+        assert self.round <= self.ending.round, "a round after the last"
+
+    def _received(self, event: Received, now: float) -> list[Effect]:
+        body = event.message.body
+        if event.link == WATCHER:
+            if isinstance(body, Stop):
+                return self._stop()
+            return [Exit(body.reason if body.error else None)] if isinstance(body, Leave) else []
+        if isinstance(body, Refused):
+            return [Exit(body.reason)]
+        agent = getattr(body, "agent", None)
+        neighbour = self.neighbours.get(agent) if isinstance(agent, int) else None
+        if neighbour is None:
+            return self._refuse(event.link, f"{type(body).__name__} from {agent}, no neighbour")
+        if neighbour.dropped:
+            reason = f"agent {self.seat.agent} has gone on without agent {agent}, which was silent"
+            return [self._send(neighbour, Refused("unknown_member", reason))]
+        neighbour.heard_at, neighbour.reported = now, False
+        match body:
+            case Estimate():
+                return self._estimate(neighbour, body, event, now)
+            case Waiting():
+                return self._waiting(neighbour, body)
+            case RoundSaved():
+                return self._round_saved(neighbour, body, now)
+        return self._refuse(event.link, f"{type(body).__name__} is not for agents")
+
+    def _refuse(self, link: str, error: str) -> list[Effect]:
+        self._malformed += 1
+        return [Note(events.MalformedReceived(link, error, self._malformed))]
+
+    # --- A round ----------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> list[Effect]:
+        seat = self.seat
+        self._started, self._saved_at, self._started_at = True, now, now
+        self._ticks.count(now)
+        effects: list[Effect] = [
+            Open(one.link, seat.places[one.agent], self._identity)
+            for one in self.neighbours.values()
+        ]
+        if seat.watcher is not None:
+            effects.append(Open(WATCHER, seat.watcher, self._identity))
+        return [*effects, *self._say_waiting(self._heard, now), *self._begin(now)]
+
+    def _begin(self, now: float) -> list[Effect]:
+        """Begin the round that is due, or end."""
+        if self.round >= self.ending.round:
+            return self._end(now)
+        seat, state = self.seat, self.state
+        self._began_at = now
+        weighed_by = seat.weighed_by(self.round)
+        arrays = [state[name] for name in seat.vectors]
+        message = self._message(Estimate(seat.agent, self.round, self.ending.stop, seat.vectors))
+        bare = message
+        if len(weighed_by) < len(seat.heard_by):
+            bare = self._message(Estimate(seat.agent, self.round, self.ending.stop, ()))
+        sent = Sent(self.round, message, bare, arrays, weighed_by)
+        self._history.add(sent)
+        effects: list[Effect] = [sent.to(one.agent, one.link) for one in self._hearing]
+        self._messages += len(weighed_by)
+        self._nbytes += len(weighed_by) * sum(array.nbytes for array in arrays)
+        return effects + self._advance()
+
+    def _estimate(
+        self, neighbour: Neighbour, body: Estimate, event: Received, now: float
+    ) -> list[Effect]:
+        seat, arrays = self.seat, event.arrays
+        if body.vectors:
+            right = body.vectors == seat.vectors and len(arrays) == len(body.vectors)
+            if not right or any(a.shape != seat.shape or a.dtype != seat.dtype for a in arrays):
+                return self._refuse(event.link, f"{neighbour.link}: vectors of another problem")
+        if body.round - self.round > self._ahead_max:
+            return []  # it has to come again
+        state = dict(zip(seat.vectors, arrays, strict=True)) if body.vectors else None
+        neighbour.keep(body.round, state, now)
+        self._unsaved_bytes += sum([array.nbytes for array in arrays])
+        self.ending.heard(body.stop)
+        return self._advance()
+
+    def _advance(self) -> list[Effect]:
+        """Mix and step, if what this round needs is there."""
+        if self._busy or self.ending.ended:
+            return []
+        round_, stale = self.round, self.rules.staleness_max
+        missing: list[int] = []
+        for one in self._heard:
+            if not one.dropped and not one.take(round_, stale):
+                if self.rules.on_missing == "wait" or not one.lost(round_ - stale):
+                    return []
+                missing.append(one.agent)
+        mixed = self._mix(missing)
+        alpha = self.seat.alpha(round_)
+        self._weighted += alpha * self.state["x"]
+        self._total += alpha
+        self._busy = True
+        return [Work(Step(round_, self.state, mixed, alpha))]
+
+    def _mix(self, missing: list[int]) -> State:
+        """Return Σ_j a_ij s_j. The weight of who is dropped, or with `self_weight` missing, stays.
+
+        Of whom nothing has come yet, the own estimate is taken.
+        """
+        me, own, known = self.seat.agent, self.state, self.neighbours
+        weights = self.seat.weights(self.round)
+        if missing and self.rules.on_missing != "self_weight":
+            missing = []
+        stays = [j for j in sorted(weights) if j in missing or (j != me and known[j].dropped)]
+        if stays:
+            left = 0.0
+            for j in stays:
+                left += weights[j]
+            weights = {j: weight for j, weight in weights.items() if j not in stays}
+            weights[me] = weights.get(me, 0.0) + left
+        held = {j: own if j == me else known[j].held or own for j in weights}
+        return {
+            name: mix_row(weights, {j: state[name] for j, state in held.items()})
+            for name in self.seat.vectors
+        }
+
+    def _finished(self, event: Finished, now: float) -> list[Effect]:
+        task, me = event.task, self.seat.agent
+        if event.error is not None:
+            what = "save its state" if isinstance(task, SaveRound) else "take a step"
+            return [Exit(f"agent {me} cannot {what}: {event.error}")]
+        if isinstance(task, SaveRound):
+            return self._saved(task.snapshot)
+        self._busy = False
+        self.state = event.result
+        self.round += 1
+        heard = self._heard
+        line = RoundDone(
+            task.round, self._began_at, tuple([one.agent for one in heard]),
+            tuple([one.held_round for one in heard]),
+            tuple([one.received_at for one in heard]), task.alpha,
+        )  # fmt: skip
+        effects: list[Effect] = [Note(line), *self._report()]
+        if now - self._saved_at >= self.rules.save_every_s or (
+            self._unsaved_bytes > SAVE_SHARE * self.rules.kept_bytes_max
+        ):
+            effects += self._save(now)
+        return effects + self._begin(now)
+
+    # --- Reports and saves ------------------------------------------------------------------------
+
+    def _report(self) -> list[Effect]:
+        """Report where somebody looks: at round numbers, and when estimates leave the bound."""
+        x, round_ = self.state["x"], self.round
+        if not self._bad and not float(x @ x) <= self.rules.bound**2:
+            self._bad = True
+            return [*self._reported("bad"), *self._stop()]
+        if round_ % self.rules.report_every == 0 or round_ & (round_ - 1) == 0:
+            return self._reported("round")
+        return []
+
+    def _reported(self, kind: str) -> list[Effect]:
+        if self.seat.watcher is None:
+            return []
+        x = self.state["x"]
+        average = self._weighted / self._total if self._total else x
+        body = AgentReport(self.seat.agent, self.round, kind, self._messages, self._nbytes)
+        return [Send(WATCHER, self._message(body), [x, average])]
+
+    def _save(self, now: float) -> list[Effect]:
+        """Save the state before this round."""
+        self._saved_at, self._unsaved_bytes = now, 0
+        snapshot = Snapshot(
+            self.round, self.state, self._weighted.copy(), self._total, self.ending.stop,
+            self._messages, self._nbytes,
+        )  # fmt: skip
+        return [Work(SaveRound(snapshot))]
+
+    def _saved(self, snapshot: Snapshot) -> list[Effect]:
+        body = RoundSaved(self.seat.agent, snapshot.round, self.ending.ended)
+        return [self._send(one, body) for one in self.neighbours.values() if not one.dropped]
+
+    def _round_saved(self, neighbour: Neighbour, body: RoundSaved, now: float) -> list[Effect]:
+        neighbour.saved = inf if body.ended else max(neighbour.saved, body.round)
+        if self._hearing:
+            self._history.forget(min([one.saved for one in self._hearing]))
+        if not body.ended or neighbour.ended:
+            return []
+        neighbour.ended = True
+        if self.ending.ended:
+            return self._leave_if_last()
+        if neighbour.heard and body.round < self.ending.round:
+            self.ending.follow(self.round + self._busy, body.round)
+            if not self._busy and self.round >= self.ending.round:
+                return self._end(now)
+        return []
+
+    # --- The end ----------------------------------------------------------------------------------
+
+    def _stop(self) -> list[Effect]:
+        """Propose to stop. What is proposed is saved before anybody hears of it.
+
+        So an agent that is killed and comes back proposes nothing else.
+        """
+        if not self.ending.propose(self.round):
+            return []
+        return self._save(self._saved_at)
+
+    def _end(self, now: float) -> list[Effect]:
+        """End rounds, and stay until no neighbour needs anything."""
+        self.ending.ended = True
+        self._ended_at = now
+        return [*self._reported("last"), *self._save(now), *self._leave_if_last()]
+
+    def _leave_if_last(self) -> list[Effect]:
+        others = [one for one in self.neighbours.values() if not (one.ended or one.dropped)]
+        return [] if others else [Exit()]
+
+    # --- Who waits, and who is silent -------------------------------------------------------------
+
+    def _waiting(self, neighbour: Neighbour, body: Waiting) -> list[Effect]:
+        """Send a neighbour that lacks estimates what is kept."""
+        seat = self.seat
+        if body.problem != seat.problem:
+            reason = (
+                f"agents {min(seat.agent, body.agent)} and {max(seat.agent, body.agent)} run with "
+                "different settings"
+            )
+            return [self._send(neighbour, Refused("model", reason)), Exit(reason)]
+        neighbour.sent = max(neighbour.sent, body.sent)
+        effects: list[Effect] = []
+        if neighbour.hears:
+            effects += [
+                sent.to(neighbour.agent, neighbour.link) for sent in self._history.since(body.round)
+            ]
+        if self.ending.ended:
+            effects.append(self._send(neighbour, RoundSaved(seat.agent, self.round, True)))
+        return effects + self._advance()
+
+    def _say_waiting(self, whom: list[Neighbour], now: float) -> list[Effect]:
+        sent = self.round + (not self.ending.ended and self._began_at > -inf)
+        body = Waiting(self.seat.agent, self.round, sent, self.seat.problem)
+        for one in whom:
+            one.told_at = now
+        return [self._send(one, body) for one in whom]
+
+    def _tick(self, now: float) -> list[Effect]:
+        """Say what is lacking, and look who is silent."""
+        if not self._ticks.count(now):
+            return []
+        retry_at = now - self.rules.retry_s
+        others = [one for one in self.neighbours.values() if not (one.ended or one.dropped)]
+        if self.ending.ended:
+            body = RoundSaved(self.seat.agent, self.round, True)
+            late = [one for one in others if one.told_at < retry_at]
+            for one in late:
+                one.told_at = now
+            if all(self._silent(one, now) for one in others):
+                return [Exit()]  # they left, and the last word of one was lost
+            return [self._send(one, body) for one in late]
+        if self._busy or self._began_at > retry_at:
+            return []
+        stale = self.rules.staleness_max
+        lacking = [one for one in others if one.heard and one.held_round < self.round - stale]
+        effects = self._say_waiting(
+            [one for one in lacking if max(one.heard_at, one.told_at) < retry_at], now
+        )
+        for one in lacking:
+            if self._silent(one, now) and not one.reported:
+                one.reported = True
+                effects += self._lose(one)
+        return effects
+
+    def _silent(self, one: Neighbour, now: float) -> bool:
+        """Say whether a neighbour is silent for too long; one that still starts may take longer."""
+        if one.heard_at == -inf:
+            return now - self._started_at > max(START_S, self.rules.gone_s)
+        return now - one.heard_at > self.rules.gone_s
+
+    def _lose(self, one: Neighbour) -> list[Effect]:
+        """Note that a neighbour is away; without it, its weight stays here from now on."""
+        note = Note(NeighbourSilent(one.agent, self.round, self.rules.on_lost))
+        if self.rules.on_lost == "wait":
+            return [note]
+        one.dropped = True
+        self._heard = [other for other in self._heard if other is not one]
+        self._hearing = [other for other in self._hearing if other is not one]
+        return [note, *self._advance()]
+
+    # --- The rest ---------------------------------------------------------------------------------
+
+    def _send(self, neighbour: Neighbour, body: Body) -> Send:
+        return Send(neighbour.link, self._message(body))
+
+    def _message(self, body: Body) -> Message:
+        self._sequence += 1
+        return Message(0, self._sequence, body)

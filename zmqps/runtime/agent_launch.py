@@ -1,0 +1,174 @@
+"""All agents of a problem on this machine: starts them, hears their reports, lets none behind.
+
+It takes no part in rounds. An agent that is killed is started again, and goes on from its saved
+round, unless the others go on without it.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zmqps.actors.base import Array
+from zmqps.protocol.agent_messages import AgentReport
+from zmqps.protocol.errors import ProtocolError
+from zmqps.protocol.messages import Message, Stop
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.protocol.wire import HEADER_BYTES_MAX, decode, encode
+from zmqps.runtime import transport
+from zmqps.runtime.children import Child, Children
+from zmqps.runtime.interrupts import Interrupts
+from zmqps.runtime.ipc import ipc_endpoint, sweep
+from zmqps.runtime.run_folder import LOGS
+
+RESTARTS_MAX = 20
+"""How often agents are started again, all together."""
+
+LEAVE_S = 60.0
+"""How long agents may take to end, once they were told to stop."""
+
+TURN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it went. `failures` tells of each agent that ended as it should not have."""
+
+    code: int
+    interrupted: bool
+    failures: tuple[str, ...]
+    restarts: int
+
+
+Hear = Callable[[AgentReport, Sequence[Array]], bool]
+"""Takes a report; says whether the agents should stop."""
+
+
+class AgentLaunch:
+    """`arguments` are those of `zmqps agent` that all share. `on_lost` hears of agents given up."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        agents: int,
+        arguments: Sequence[str],
+        variables: dict[str, str],
+        *,
+        restart: bool,
+        hear: Hear,
+        on_lost: Callable[[int], bool],
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._agents, self._restart = agents, restart
+        self._hear, self._on_lost, self._on_note = hear, on_lost, on_note
+        stem = ipc_endpoint(f"a{time.monotonic_ns():x}")  # no path is used twice
+        self._watcher = f"{stem}-w"
+        folder = ["--run-dir", str(run_dir), "--at", f"{stem}-{{}}", "--watcher", self._watcher]
+        self._arguments = [*arguments, *folder]
+        self._children = Children(run_dir / LOGS, variables)
+        self._ids: dict[Child, int] = {}
+        self._peers: dict[int, bytes] = {}
+        self._failures: list[str] = []
+        self._interrupts = self._restarts = 0
+        self._stopping = self._failed = False
+        self._deadline: float | None = None
+        self._paths = [f"{stem}-{one}" for one in ("w", *range(agents))]
+
+    def run(self) -> Ended:
+        """Run until all agents have ended; no process is left then."""
+        limits = ClusterSettings()
+        with Interrupts() as interrupts, transport.new_context() as context:
+            router = transport.bind_router(context, (self._watcher,), limits).socket
+            self._children.watch(interrupts.fd)
+            self._children.watch(router)
+            try:
+                for agent in range(self._agents):
+                    self._start(agent)
+                while self._children.living:
+                    self._turn(router, interrupts, limits)
+                self._take_reports(router, limits)
+            finally:
+                self._children.unwatch(router)
+                router.close(linger=0)
+                self._clean()
+        code = 130 if self._interrupts else int(bool(self._failures) and self._failed)
+        return Ended(code, bool(self._interrupts), tuple(self._failures), self._restarts)
+
+    def _start(self, agent: int) -> None:
+        child = self._children.start("agent", ["agent", "--id", str(agent), *self._arguments])
+        self._ids[child] = agent
+
+    def _turn(
+        self, router: transport.Socket, interrupts: Interrupts, limits: ClusterSettings
+    ) -> None:
+        for child in self._children.wait(TURN_S):
+            self._ended(child, router)
+        interrupts.drain()
+        if interrupts.count > self._interrupts:
+            self._interrupts = interrupts.count
+            self._on_note(
+                "stopping; interrupt again to kill" if self._interrupts == 1 else "killed"
+            )
+            if self._interrupts > 1:
+                self._children.end()
+            self._stop(router, "interrupted")
+        self._take_reports(router, limits)
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            for child in self._children.end():
+                self._fail(f"too late: {child.story(self._name(child))}")
+
+    def _name(self, child: Child) -> str:
+        return f"agent-{self._ids[child]}"
+
+    def _ended(self, child: Child, router: transport.Socket) -> None:
+        """Decide what the end of an agent means."""
+        agent = self._ids[child]
+        if child.code == 0 or self._interrupts > 1 or self._failed:
+            return
+        self._failures.append(child.story(self._name(child)))
+        self._on_note(self._failures[-1])
+        killed = child.code is not None and child.code < 0
+        if killed and self._restart and self._restarts < RESTARTS_MAX:
+            self._restarts += 1
+            self._on_note(f"agent-{agent} is started again, from its saved round")
+            self._start(agent)
+        elif killed and not self._restart:
+            if self._on_lost(agent):
+                self._stop(router, "tolerance reached")
+        else:  # its own error, or too often: the others would wait for ever
+            self._failed = True
+            self._children.send(signal.SIGKILL)
+
+    def _fail(self, story: str) -> None:
+        self._failed = True
+        self._failures.append(story)
+        self._on_note(story)
+
+    def _take_reports(self, router: transport.Socket, limits: ClusterSettings) -> None:
+        while frames := transport.receive(router, limits.frame_bytes_max + HEADER_BYTES_MAX):
+            try:
+                peer, rest = transport.split_envelope(frames, router=True)
+                message, arrays = decode([frame.bytes for frame in rest])
+            except ProtocolError:
+                continue
+            report = message.body
+            if isinstance(report, AgentReport) and len(arrays) == 2:
+                self._peers[report.agent] = peer[0]
+                if self._hear(report, arrays) or self._stopping:
+                    self._stop(router, "tolerance reached")
+
+    def _stop(self, router: transport.Socket, reason: str) -> None:
+        """Tell agents to stop, again whenever they report: one that was killed has forgotten it."""
+        if not self._stopping:
+            self._stopping = True
+            self._deadline = time.monotonic() + LEAVE_S
+        for peer in self._peers.values():
+            transport.send(router, [peer, *encode(Message(0, 0, Stop(reason)))])
+
+    def _clean(self) -> None:
+        self._children.end()
+        self._children.forget_silent()
+        sweep()
+        for endpoint in self._paths:
+            Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
