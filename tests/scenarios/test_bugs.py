@@ -18,7 +18,7 @@ from zmqps.actors.shard.roster import LiveReplicas
 from zmqps.protocol.dedupe import Dedupe
 from zmqps.protocol.messages import Fetched
 from zmqps.protocol.parts import Part, Receipt, Version
-from zmqps.runs.simulation import read_scenario
+from zmqps.runs.network_file import read_scenario
 from zmqps.simulator.scenario import play
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqps.runs.simulation import read_scenario
+from zmqps.runs.network_file import read_scenario
 from zmqps.simulator.scenario import play
 
 HERE = Path(__file__).parent

@@ -21,7 +21,8 @@ from zmqps.protocol import agent_events, events, events_reference, keys, message
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
 from zmqps.runs.folder import ADDRESS, JOB, SUMMARY
-from zmqps.runs.simulation import NETWORK, read_network
+from zmqps.runs.network_file import read_network
+from zmqps.runs.simulation import NETWORK
 from zmqps.runtime import transport
 from zmqps.runtime.record import CURVE, METRICS
 

@@ -1,9 +1,10 @@
 """Checkpoints on disk: files of blocks that shards write, and a manifest that makes them a whole.
 
 A file holds blocks as safetensors: for each block its parameters, named by its key in hexadecimal,
-and its optimiser state, named `<key>.<state>`. The metadata entry `zmqps` is a JSON object: what
-each block is, its count of updates, the pushes it has seen, and a CRC of each array; `crc` is that
-of the entry itself. Files appear under their names only when they are whole and on disk.
+and its optimiser state, named `<key>.<state>`. The metadata entry `zmqps` is the CRC of what follows
+it, a JSON object: what each block is, its count of updates, the pushes it has seen, and a CRC of
+each array. (One entry: the library writes several in any order, and equal blocks are to give equal
+bytes.) Files appear under their names only when they are whole and on disk.
 
 The manifest is JSON, written last. It has `files` ([name, bytes] each) and `layout`
 (`Layout.to_wire()`), and whatever else its writer adds.
@@ -61,7 +62,7 @@ def save_chunk(task: SaveChunk) -> int:
             "crc": {name: _crc(array) for name, array in named.items()},
         }
     text = json.dumps({"format": FORMAT, "blocks": blocks})
-    metadata = {"zmqps": text, "crc": str(zlib.crc32(text.encode()))}
+    metadata = {"zmqps": f"{zlib.crc32(text.encode())} {text}"}
     folder = Path(task.folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / task.name
@@ -209,9 +210,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Open a file of blocks; give it and the description of its blocks, which is right."""
     try:
         with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            text = metadata.get("zmqps", "")
-            if metadata.get("crc") != str(zlib.crc32(text.encode())) or not text:
+            crc, _, text = (file.metadata() or {}).get("zmqps", "").partition(" ")
+            if crc != str(zlib.crc32(text.encode())) or not text:
                 raise CheckpointError(path, "a damaged description", "a file of blocks")
             described = json.loads(text)
             if described["format"] != FORMAT:

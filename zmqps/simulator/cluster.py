@@ -40,6 +40,8 @@ ADDRESS = "tcp://coordinator:7077"
 START_SPREAD_S = 0.05
 """Processes start within this time, in an order that the seed decides."""
 
+TURN_STEPS = 200
+
 
 class Computing(Protocol):
     """Gradients and measurements of one replica."""
@@ -201,8 +203,11 @@ class Cluster:
 
         def gradient_s(_: object) -> float:
             nonlocal took_s
+            took_ms = costs.gradient_ms
+            if isinstance(took_ms, tuple):
+                took_ms = took_ms[self.random.randrange(len(took_ms))]
             spread = costs.gradient_spread * (2 * self.random.random() - 1)
-            took_s = costs.gradient_ms / 1e3 * (1 + spread)
+            took_s = took_ms / 1e3 * (1 + spread)
             return took_s
 
         def gradient(task: GradientTask) -> GradientResult:
@@ -216,13 +221,31 @@ class Cluster:
             EvaluateTask: Task(evaluate, lambda _: costs.evaluate_ms / 1e3, inline=True),
         }
 
+    @property
+    def progress(self) -> str:
+        """How far the run is, for people."""
+        process = self.processes.get(COORDINATOR)
+        if process is None:
+            return "no coordinator"
+        core: Any = process.main.core
+        assert isinstance(core, CoordinatorCore)
+        figures = core.training.figures
+        epochs = "" if figures.epochs is None else f", {figures.epochs:.2f} epochs"
+        return f"{core.state}, {len(self.processes)} processes, {figures.steps} steps{epochs}"
+
     # --- Time -------------------------------------------------------------------------------------
 
-    def run(self, seconds: float) -> bool:
-        """Let at most so much virtual time pass; say whether all processes have ended by then."""
+    def run(self, seconds: float, on_turn: Callable[["Cluster"], None] | None = None) -> bool:
+        """Let at most so much virtual time pass; say whether all processes have ended by then.
+
+        `on_turn` is called now and then, in real time: it is for whoever waits.
+        """
         until = self.clock.start_s + seconds
+        steps = 0
         while self.processes and self.clock.step(until):
-            pass
+            steps += 1
+            if on_turn and steps % TURN_STEPS == 0:
+                on_turn(self)
         return not self.processes
 
     def _watch(self, actor: Actor, event: Event, effects: Sequence[Effect]) -> None:

@@ -35,7 +35,7 @@ class File:
 
 
 class Disk:
-    """One disk for the whole cluster. `trouble` befalls the next write of a process of that role.
+    """One disk for the whole cluster. `trouble` befalls the next writes of processes of that role.
 
     A write to a disk that is full, or fails, leaves nothing. One that tears says that all is well,
     and loses the end of the file.
@@ -46,7 +46,7 @@ class Disk:
         self.manifests: dict[str, dict[str, Any]] = {}
         self.rows: list[MetricsRow] = []
         self.summary: dict[str, Any] | None = None
-        self.trouble: dict[str, Trouble] = {}
+        self.trouble: dict[str, list[Trouble]] = {}
 
     def save_chunk(self, task: SaveChunk) -> int:
         """Write a file of blocks; return its bytes."""
@@ -88,7 +88,8 @@ class Disk:
 
     def befall(self, role: str) -> Trouble | None:
         """Take the trouble that is due at this write. Raises OSError, or leaves a tear to do."""
-        trouble = self.trouble.pop(role, None)
+        due = self.trouble.get(role)
+        trouble = due.pop(0) if due else None
         if trouble in ERRORS:
             raise OSError(*ERRORS[trouble])
         return trouble

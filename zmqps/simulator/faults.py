@@ -173,7 +173,7 @@ class Script:
                 self.done[number] += network.half_open(between, drawn, self._draw(for_s))
                 return
             case DiskTrouble(who=role, trouble=trouble):
-                cluster.disk.trouble[role] = trouble
+                cluster.disk.trouble.setdefault(role, []).append(trouble)
         self.done[number] += 1
 
     def _victims(self, blow: Blow) -> list[Process]:

@@ -43,7 +43,9 @@ class BetweenSettings(LinkSettings):
 class CostSettings(Settings):
     """What work takes, in virtual time."""
 
-    gradient_ms: Duration = Field(10.0, description="One gradient of one batch.")
+    gradient_ms: Duration | Annotated[tuple[Duration, ...], Field(min_length=1)] = Field(
+        10.0, description="One gradient of one batch; of several numbers, each takes one, drawn."
+    )
     gradient_spread: Share = Field(
         0.1, description="A gradient takes up to this share more or less."
     )

@@ -1,13 +1,11 @@
 import filecmp
 from pathlib import Path
 
-import numpy as np
-import pytest
-
 from zmqps.cli import main
-from zmqps.job import JobError, load_job
-from zmqps.runs.simulation import NetworkFile, read_network, simulate
-from zmqps.runtime.checkpoint import assemble, newest_checkpoint
+from zmqps.job import load_job
+from zmqps.runs.network_file import NetworkFile, read_network
+from zmqps.runs.simulation import measured, simulate
+from zmqps.runtime.checkpoint import newest_checkpoint
 
 NETWORK = """\
 default: {latency_ms: 20, jitter_ms: 5, mbit_per_s: 100}
@@ -34,15 +32,12 @@ def test_the_same_seed_leaves_the_same_run_folder_and_another_seed_another(tmp_p
         done.append(simulate(job(), NetworkFile(), seed, folder, check=True))
     one, two, _ = folders
     assert files(one) == files(two)
-    # The library writes the entries of a file's metadata in any order.
-    same = [path for path in files(one) if path.suffix != ".safetensors"]
-    _, different, failed = filecmp.cmpfiles(one, two, same, shallow=False)
+    _, different, failed = filecmp.cmpfiles(one, two, files(one), shallow=False)
     assert (different, failed) == ([], [])
     assert done[0] == done[1]
     assert done[0].digest != done[2].digest
     assert done[0].errors == ()
-    ours, theirs = (assemble(newest_checkpoint(folder)) for folder in (one, two))
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert any(path.suffix == ".safetensors" for path in files(one))
 
 
 def test_it_leaves_a_whole_checkpoint_and_a_summary_of_virtual_time(tmp_path):
@@ -64,22 +59,38 @@ def test_the_command_tells_what_came_out(tmp_path, capsys):
     assert "seed 7, digest" in err
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("brokers: 0", "line 1: brokers: must be greater than or equal to 1"),
-        ("links:\n  - {between: [a, b], los: 1}", "line 2: links.0.los: unknown setting"),
-        ("links: [{latency_ms: 1}]", "line 1: links.0.between: is missing"),
-        ("hosts: {x: [a], y: [a]}", "hosts: a is on both x and y"),
-        ("costs: {gradient_ms: fast}", 'costs.gradient_ms: must be a valid number, not "fast"'),
-        ("faults: [{at_s: 1, do: crush}]", 'faults.0.do: unknown: "crush"; did you mean crash?'),
-        ("faults: [{do: crash, who: x}]", "faults.0.at_s: is missing"),
-        ("[1]", "must be"),
-    ],
-)
-def test_each_mistake_in_a_network_file_is_told_with_its_place(tmp_path, text, problem):
-    path = tmp_path / "network.yaml"
-    path.write_text(text)
-    with pytest.raises(JobError) as caught:
-        read_network(path)
-    assert problem in str(caught.value)
+def test_a_run_with_measured_costs_is_repeated_with_its_own_network_file(tmp_path):
+    costs = measured(job(), NetworkFile().costs)
+    assert len(costs.gradient_ms) > 1
+    assert all(took > 0 for took in (*costs.gradient_ms, costs.evaluate_ms))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    first = simulate(job(), NetworkFile(costs=costs), 1, one)
+    again = simulate(job(), read_network(one / "network.yaml"), 1, two)
+    assert first.digest == again.digest
+    assert (one / "network.yaml").read_bytes() == (two / "network.yaml").read_bytes()
+
+
+def test_disks_fail_in_the_real_run_folder_too(tmp_path):
+    disk = {"do": "disk", "at_s": 0.01, "who": "shard"}
+    network = NetworkFile.model_validate(
+        {"faults": [disk | {"trouble": "fails"}, disk | {"trouble": "tears", "at_s": 0.4}]}
+    )
+    longer = {"training.checkpoint_every_s": 0.25, "training.epochs": 8}
+    done = simulate(job(**longer), network, 1, tmp_path)
+    assert done.errors == ()
+    logs = "".join(path.read_text() for path in (tmp_path / "logs").glob("*.jsonl"))
+    assert "Input/output error" in logs
+    assert "bytes, expected" in logs  # by the coordinator, before it makes the checkpoint whole
+    assert str(tmp_path) not in logs
+    assert newest_checkpoint(tmp_path) is not None
+
+
+def test_it_tells_how_far_it_is_now_and_then(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("zmqps.commands.simulate.LINE_EVERY_S", 0.0)
+    few = ["--set", "training.epochs=0.5", "--run-dir", str(tmp_path / "run")]
+    assert main(["simulate", "softmax.yaml", "--network", "lan.yaml", *few]) == 0
+    err = capsys.readouterr().err
+    assert "training, 6 processes" in err
+    assert "events a second" in err

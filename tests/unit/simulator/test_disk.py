@@ -54,7 +54,7 @@ def test_a_missing_file_is_told():
 @pytest.mark.parametrize(("trouble", "text"), [("full", "No space"), ("fails", "Input/output")])
 def test_a_write_that_fails_leaves_nothing_and_the_next_one_succeeds(trouble, text):
     disk = Disk()
-    disk.trouble["shard"] = trouble
+    disk.trouble["shard"] = [trouble]
     with pytest.raises(OSError, match=text):
         save(disk)
     assert disk.files == {}
@@ -64,7 +64,7 @@ def test_a_write_that_fails_leaves_nothing_and_the_next_one_succeeds(trouble, te
 
 def test_a_torn_file_says_that_all_is_well_and_is_found_out_later():
     disk = Disk()
-    disk.trouble["shard"] = "tears"
+    disk.trouble["shard"] = ["tears"]
     nbytes = save(disk)
     assert nbytes == 64
     with pytest.raises(ValueError, match="no whole"):
@@ -85,7 +85,7 @@ def test_a_manifest_makes_a_checkpoint_whole_if_the_sizes_are_as_told():
 
 def test_trouble_befalls_only_the_role_that_it_was_meant_for():
     disk = Disk()
-    disk.trouble["coordinator"] = "full"
+    disk.trouble["coordinator"] = ["full"]
     save(disk)
     with pytest.raises(OSError, match="No space"):
         disk.write_summary(WriteSummary({}))

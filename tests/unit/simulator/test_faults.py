@@ -115,7 +115,7 @@ def test_it_happens_as_often_as_it_says():
 def test_the_next_write_of_a_role_is_in_trouble():
     made, _ = cluster({"do": "disk", "at_s": 0.1, "who": "shard", "trouble": "fails"})
     made.run(0.2)
-    assert made.disk.trouble == {"shard": "fails"}
+    assert made.disk.trouble == {"shard": ["fails"]}
 
 
 def test_a_process_is_not_started_anew_when_the_run_is_over():
