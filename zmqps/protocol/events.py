@@ -4,21 +4,44 @@ Times ending in `_at` are monotonic seconds of the host that wrote the line; dur
 A message's identity is (`sender`, `sequence`): the sender's incarnation and its number there.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
 
 from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
+
+SCHEMA: Final = 2
+"""Version of this catalogue: grows when a field changes its meaning or an event goes."""
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """Hash of settings: BLAKE2b-64 of their JSON with sorted keys, as 16 hexadecimal digits."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The first line of a log: who writes it, and both clocks read together."""
+    """The first line of each file of a log: who writes it, and both clocks read together.
+
+    A file says which one of its log it is, and how many lines came before it: what is missing
+    can be told, and no other file is needed to read it.
+    """
 
     schema: int
     role: str
+    name: str
     host: str
     pid: int
     boot_id: str
+    incarnation: int
     release: str
+    settings: str
+    ranges: list[str]
+    part: int
+    lines_before: int
     wall_at: float
     monotonic_at: float
 
@@ -37,6 +60,7 @@ class Welcomed:
 
     incarnation: int
     name: str
+    settings: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +100,14 @@ class CoordinatorSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The coordinator does not know a member (any more), which says hello again."""
+
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoutesChanged:
     """A route table came into force here."""
 
@@ -92,6 +124,8 @@ class LayoutAccepted:
     tensors: int
     blocks: int
     nbytes: int
+    names: list[str]
+    counts: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +137,7 @@ class ShardAssigned:
     blocks: int
     nbytes: int
     restored: bool
+    ranges: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +201,25 @@ class PushDone:
 
 @dataclass(frozen=True, slots=True)
 class RequestDone:
-    """One message's life at the replica: from being cut to its answer."""
+    """One message's life at the replica, from being cut to its answer, or to being given up.
+
+    Each time that it is sent it has another number: `sequence` is that of the send which was
+    answered, or of the last one, and `earlier` are the others. A refusal has a line of its own.
+    """
 
     sender: int
     sequence: int
+    earlier: list[int]
     kind: str
+    job: int
     shard: int
+    blocks: int
     nbytes: int
     sends: int
     outcome: str
     enqueued_at: float
     sent_at: float
+    resent_at: float
     answered_at: float
 
 
@@ -202,6 +245,7 @@ class Applied:
     sequence: int
     number: int
     step: int
+    term: int
     keys: list[int]
     outcomes: list[str]
     version_read: list[int]
@@ -218,9 +262,22 @@ class Served:
 
     sender: int
     sequence: int
+    term: int
     keys: list[int]
     versions: list[int]
     unchanged: int
+    nbytes: int
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesTaken:
+    """One message with first values at a shard; `existed` of its blocks had some already."""
+
+    sender: int
+    sequence: int
+    keys: list[int]
+    existed: int
     nbytes: int
     received_at: float
 
@@ -244,6 +301,13 @@ class MalformedReceived:
     link: str
     reason: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insecure:
+    """This process listens without keys where others can reach it: the user said --insecure."""
+
+    endpoints: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +420,9 @@ class Left:
 
 Event = (
     Started | Clock | Welcomed | MemberJoined | MemberSuspect | MemberLeft | CoordinatorSilent
-    | RoutesChanged | LayoutAccepted | ShardAssigned | ReplicaReleased | LinkOpened | LinkFailed
-    | FetchDone | PushDone | RequestDone | Forwarded | Applied | Served | RequestRefused
-    | MalformedReceived | NonfiniteRefused | WindowFull | StepDone | EvaluationDone | CheckpointDone
-    | CheckpointFailed | ProgressMade | Overdue | RunEnding | Dropped | Left
-    | RoundDone | NeighbourSilent
+    | Forgotten | RoutesChanged | LayoutAccepted | ShardAssigned | ReplicaReleased | Insecure
+    | LinkOpened | LinkFailed | FetchDone | PushDone | RequestDone | Forwarded | Applied | Served
+    | ValuesTaken | RequestRefused | MalformedReceived | NonfiniteRefused | WindowFull | StepDone
+    | EvaluationDone | CheckpointDone | CheckpointFailed | ProgressMade | Overdue | RunEnding
+    | Dropped | Left | RoundDone | NeighbourSilent
 )  # fmt: skip

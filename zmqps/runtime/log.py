@@ -6,7 +6,8 @@ memory until the process knows its name (`begin`), then until a loop has nothing
 full disk costs lines, never the run: how many is written once there is room again.
 
 The log is cut into `FILES` files that together stay within its bound, the newest without number,
-then .1, .2 and so on; each begins with `Started` and `Clock`, so that it can be read alone.
+then .1, .2 and so on; each begins with `Started` and `Clock`, so that it can be read alone. What
+`Started` says of the process is learnt from its events: any with fields of those names tells.
 """
 
 import errno
@@ -24,10 +25,9 @@ import orjson
 import structlog
 
 from zmqps.protocol import events
-from zmqps.protocol.events import Event
+from zmqps.protocol.events import SCHEMA, Event
 from zmqps.version import VERSION
 
-SCHEMA = 1
 FILES = 4
 BUFFER_BYTES = 256 << 10
 EARLY_BYTES_MAX = 4 << 20
@@ -56,13 +56,17 @@ class Log:
         self._fd = -1
         self._size = 0
         self._written = 0  # lines in the current file
+        self._part = self._lines_before = 0
+        self._known: dict[str, Any] = {"name": "", "incarnation": 0, "settings": "", "ranges": []}
         self._counts: list[int] = []  # lines in the older files, the newest first
         self._clock_at = time.monotonic()
         self._actors: dict[str, Callable[[Event], None]] = {}
-        self._lines += self._head()
+        self._clocks = _clock()
 
     def write(self, actor: str, event: Event) -> None:
         """Add a line."""
+        if isinstance(event, events.Welcomed | events.ShardAssigned):
+            self._learn(event)
         write = self._actors.get(actor)
         if write is None:
             logger = structlog.wrap_logger(self, [_render], _Actor).bind(actor=actor)
@@ -80,10 +84,13 @@ class Log:
             if self._waiting > BUFFER_BYTES:
                 self._flush()
 
-    def begin(self, folder: Path, name: str, bytes_max: int | None = None) -> None:
+    def begin(
+        self, folder: Path, name: str, bytes_max: int | None = None, settings: str = ""
+    ) -> None:
         """Write to `folder`/`name`.jsonl from now on, and first what was kept until now.
 
-        `bytes_max` is a new bound for all of its files, if given.
+        `bytes_max` is a new bound for all of its files, and `settings` the digest of the cluster's
+        settings, if given.
         Raises OSError when the file can't be made.
         """
         with self._lock:
@@ -91,6 +98,9 @@ class Log:
                 self._file_bytes_max = max(1, bytes_max // FILES)
             folder.mkdir(parents=True, exist_ok=True)
             self.path = folder / f"{name}.jsonl"
+            self._known["name"] = name
+            self._known["settings"] = settings or self._known["settings"]
+            self._lines[:0] = self._head(self._clocks)
             self._open()
             self._flush()
 
@@ -175,17 +185,33 @@ class Log:
             if newer.exists():
                 newer.replace(older)
         self._counts.insert(0, self._written)
+        self._part += 1
+        self._lines_before += self._written
         if len(self._counts) == FILES:
             self._drop(self._counts.pop(), "log_bytes_max")
         self._open()
-        self._append(self._head())
+        self._append(self._head(_clock()))
 
-    def _head(self) -> list[bytes]:
+    def _learn(self, event: Event) -> None:
+        for name in self._known:
+            self._known[name] = getattr(event, name, self._known[name])
+
+    def _head(self, clocks: events.Clock) -> list[bytes]:
         started = events.Started(
-            SCHEMA, self._role, self._host, os.getpid(), _boot_id(), VERSION, time.time(),
-            time.monotonic(),
-        )  # fmt: skip
-        return [_line(self._role, started), _line(self._role, _clock())]
+            schema=SCHEMA,
+            role=self._role,
+            host=self._host,
+            pid=os.getpid(),
+            boot_id=_boot_id(),
+            release=VERSION,
+            part=self._part,
+            lines_before=self._lines_before,
+            wall_at=clocks.wall_at,
+            monotonic_at=clocks.monotonic_at,
+            **self._known,
+        )
+        at = clocks.monotonic_at
+        return [_line(self._role, started, at), _line(self._role, clocks, at)]
 
 
 class _Actor(structlog.BoundLoggerBase):
@@ -199,10 +225,11 @@ def _render(_logger: Any, _method: str, line: Any) -> bytes:
     return _line(line["actor"], line["event"])
 
 
-def _line(actor: str, event: Event) -> bytes:
+def _line(actor: str, event: Event, at: float | None = None) -> bytes:
     """Return the line of an event. `attrgetter` and `zip` are half of what asdict would take."""
     keys, values = _FIELDS[type(event)]
-    line = (type(event).__name__, time.monotonic(), actor, *values(event))
+    now = time.monotonic() if at is None else at
+    line = (type(event).__name__, now, actor, *values(event))
     return orjson.dumps(dict(zip(keys, line, strict=True)), option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 
 from zmqps.protocol import events
-from zmqps.protocol.events import Event
+from zmqps.protocol.events import SCHEMA, Event
 from zmqps.simulator.clock import Clock
 from zmqps.version import VERSION
 
-SCHEMA = 1
+CLOCK_EVERY_S = 5.0
 BUFFER_BYTES = 256 << 10
 WALL_S = 1_700_000_000.0
 """What the virtual wall clock shows at virtual time 0."""
@@ -67,16 +67,26 @@ class Log:
         self.named = False
         self.lines: list[bytes] = []
         self._nbytes = 0
-        now, wall = logs.clock.now, WALL_S + logs.clock.now
-        self.write(role, events.Started(SCHEMA, role, host, pid, host, VERSION, wall, now))
-        self.write(role, events.Clock(wall, now))
+        self._clock_at = now = logs.clock.now
+        self._role = role
+        self._started = events.Started(
+            schema=SCHEMA, role=role, name="", host=host, pid=pid, boot_id=host, incarnation=0,
+            release=VERSION, settings="", ranges=[], part=0, lines_before=0,
+            wall_at=WALL_S + now, monotonic_at=now,
+        )  # fmt: skip
+        self.write(role, self._started)
+        self.write(role, events.Clock(WALL_S + now, now))
 
     def begin(self, name: str) -> None:
         """Name the log."""
         self.name, self.named = name, True
 
     def write(self, actor: str, event: Event) -> None:
-        """Add a line."""
+        """Add a line, and what the clocks say if it was long ago."""
+        now = self.logs.clock.now
+        if now - self._clock_at > CLOCK_EVERY_S:
+            self._clock_at = now
+            self.write(self._role, events.Clock(WALL_S + now, now))
         kind = type(event).__name__
         line: dict[str, Any] = {"event": kind, "at": self.logs.clock.now, "actor": actor}
         line |= {name: getattr(event, name) for name in _FIELDS[type(event)]}

@@ -12,7 +12,7 @@ from zmqps.protocol import events
 from zmqps.runtime import log as log_module
 from zmqps.runtime.log import FILES, open_log
 
-WELCOMED = events.Welcomed(5, "shard-0")
+WELCOMED = events.Welcomed(5, "shard-0", "ab")
 
 
 def read(path) -> list[dict]:
@@ -40,6 +40,7 @@ def test_lines_before_the_name_is_known_come_first_in_the_file(log, tmp_path):
     assert (started["role"], started["host"], started["pid"]) == ("shard", "here", os.getpid())
     assert len(started["boot_id"]) == 36
     assert abs(started["wall_at"] - time.time()) < 60
+    assert (started["name"], started["incarnation"], started["settings"]) == ("shard-0", 5, "ab")
     ats = [line["at"] for line in lines]
     assert ats == sorted(ats)
 
@@ -47,7 +48,7 @@ def test_lines_before_the_name_is_known_come_first_in_the_file(log, tmp_path):
 def test_a_line_is_event_at_actor_and_the_fields_by_name(log, tmp_path):
     log.begin(tmp_path, "x")
     applied = events.Applied(
-        7, 2**63, 1, 2, [2**64 - 1], ["applied"], [1], [2], [0], np.int64(4), float("nan"), 0.5
+        7, 2**63, 1, 2, 1, [2**64 - 1], ["applied"], [1], [2], [0], np.int64(4), float("nan"), 0.5
     )
     log.write("front", applied)
     log.flush()
@@ -80,7 +81,7 @@ def test_files_together_stay_within_the_bound_and_each_reads_alone(tmp_path):
     log.begin(tmp_path, "x")
     total = 1000
     for i in range(total):
-        log.write("shard", events.Welcomed(i, "shard-0"))
+        log.write("shard", events.Welcomed(i, "shard-0", "ab"))
         log.flush()
     log.close()
     assert log.path is not None
@@ -88,14 +89,36 @@ def test_files_together_stay_within_the_bound_and_each_reads_alone(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(files)
     assert 0.6 * bytes_max < sum(file.stat().st_size for file in files) <= bytes_max
     kept: list[int] = []
+    parts: list[int] = []
+    follows = None
     for file in reversed(files):
         lines = read(file)
         assert [line["event"] for line in lines[:2]] == ["Started", "Clock"]
+        parts.append(lines[0]["part"])
+        before, lines_in = lines[0]["lines_before"], len(lines)
+        assert follows in (None, before), "each says how many lines came before it"
+        follows = before + lines_in
         kept += [line["incarnation"] for line in lines if line["event"] == "Welcomed"]
     assert kept == list(range(total - len(kept), total)), "the oldest lines go, no others"
+    assert parts == list(range(parts[0], parts[0] + FILES))
     dropped = [line for line in read(files[0]) if line["event"] == "Dropped"]
     assert dropped
     assert dropped[0]["reason"] == "log_bytes_max"
+
+
+def test_a_later_file_tells_what_the_events_of_earlier_ones_said(tmp_path):
+    log = open_log("shard", "here", 20_000)
+    log.write("shard", events.Welcomed(7, "shard-3", "ab"))
+    log.begin(tmp_path, "shard-3", settings="cd")
+    log.write("shard", events.ShardAssigned(1, 1, 1, 1, False, ["00-ff"]))
+    for _ in range(100):
+        log.write("shard", events.Left("x" * 100))
+        log.flush()
+    log.close()
+    started = read(tmp_path / "shard-3.jsonl")[0]
+    assert started["part"] > 0
+    known = [started[name] for name in ("name", "incarnation", "settings", "ranges")]
+    assert known == ["shard-3", 7, "cd", ["00-ff"]]
 
 
 def test_a_full_disk_costs_lines_and_says_how_many(log, tmp_path, monkeypatch):
@@ -151,7 +174,7 @@ def test_threads_do_not_tear_one_anothers_lines(tmp_path):
 
     def write(actor: str) -> None:
         for i in range(500):
-            log.write(actor, events.Welcomed(i, "x" * 50))
+            log.write(actor, events.Welcomed(i, "x" * 50, "ab"))
             log.flush()
 
     threads = [threading.Thread(target=write, args=(f"a{i}",)) for i in range(4)]

@@ -95,6 +95,11 @@ class Clients:
         """Requests without answer."""
         return sum(len(client.pending) for client in self)
 
+    @property
+    def unfinished(self) -> list[Pending]:
+        """Return the requests without answer."""
+        return [request for client in self for request in client.pending.values()]
+
     def get(self, peer: Peer) -> Client | None:
         """Return the client at an address, if one is attached there."""
         return self._clients.get(peer)

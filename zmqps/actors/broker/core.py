@@ -82,8 +82,8 @@ class BrokerCore:
             case Passing(link, message, frames, peer) if link == FRONT:
                 effects += self._asked(message, frames, peer, now)
             case Passing(link, message) if link == LINK:
-                effects += self.membership.received(message, now)
-                effects += self._told(message, now)
+                session, is_news = self.membership.received(message, now)
+                effects += [*session, *(self._told(message, now) if is_news else [])]
             case Passing(link, message, frames, peer):
                 effects += self._answer(
                     int(link.removeprefix("shard-")), message, frames, peer, now
@@ -98,6 +98,9 @@ class BrokerCore:
                 effects += self._malformed_from(link, error, peer)
             case Posted(Interrupted()):
                 effects += [self.membership.send(Bye("interrupted"), now), Exit()]
+        if effects and isinstance(effects[-1], Exit):  # what is not answered never will be
+            open_ = [_forwarded(r, r.nbytes, "unfinished", now) for r in self.clients.unfinished]
+            effects[-1:] = [*open_, effects[-1]]
         return effects
 
     def check_invariants(self) -> None:
@@ -387,13 +390,7 @@ def _array_bytes(frames: Sequence[Any]) -> int:
 def _forwarded(request: Pending, nbytes: int, outcome: str, now: float) -> Note:
     return Note(
         events.Forwarded(
-            request.sender,
-            request.sequence,
-            request.kind,
-            request.shard,
-            nbytes,
-            outcome,
-            request.received_at,
-            now,
+            request.sender, request.sequence, request.kind, request.shard, nbytes, outcome,
+            request.received_at, now,
         )
-    )
+    )  # fmt: skip

@@ -260,7 +260,7 @@ class Training:
             return []
         self.changed = False
         effects: list[Effect] = []
-        released = self._release(now) if release and self.ready else []
+        released = self._release() if release and self.ready else []
         roster = self._roster()
         effects += self.assignment.assign(roster, now)
         for shard in self.members.of("shard"):
@@ -273,7 +273,9 @@ class Training:
             if not member.told_ready:
                 member.told_ready = True
                 effects.append(self.members.send(member, Declared(False, ready=True), now))
-        return [*effects, *released]
+        for replica in released:
+            effects += self._tell_release(replica, now)
+        return effects
 
     def _too_large(self, agreement: Agreement) -> str:
         """Say why the model's blocks cannot be carried; empty if they can."""
@@ -297,9 +299,10 @@ class Training:
         layout = agreement.layout
         return Note(
             events.LayoutAccepted(
-                layout.digest, len(layout.tensors), len(layout.blocks), layout.nbytes
+                layout.digest, len(layout.tensors), len(layout.blocks), layout.nbytes,
+                list(layout.by_tensor), [len(of) for of in layout.by_tensor.values()],
             )
-        )
+        )  # fmt: skip
 
     def _missing(self) -> list[str]:
         """Say which shards and brokers the cluster cannot begin without."""
@@ -342,21 +345,24 @@ class Training:
                 sends.append(self.members.send(member, routes, now))
         return sends
 
-    def _release(self, now: float) -> list[Effect]:
-        """Let replicas train: all of them, or one while the warmstart lasts."""
+    def _release(self) -> list[Member]:
+        """Say which replicas may train now: all of them, or one while the warmstart lasts."""
         replicas = self.members.replicas
         if self.agreement and self.agreement.sync and not self.gathered:
             replicas = []  # a round is one push of each of them
         if not self.warm:
             replicas = replicas if not any(r.released for r in replicas) else []
             replicas = replicas[:1]
-        effects: list[Effect] = []
-        for replica in replicas:
-            if replica.released is None:
-                release = replica.released = self.seats.take(replica.incarnation)
-                note = events.ReplicaReleased(replica.incarnation, release.slot, release.step)
-                effects += [Note(note), self.members.send(replica, release, now)]
-        return effects
+        released = [replica for replica in replicas if replica.released is None]
+        for replica in released:
+            replica.released = self.seats.take(replica.incarnation)
+        return released
+
+    def _tell_release(self, replica: Member, now: float) -> list[Effect]:
+        release = replica.released
+        assert release is not None
+        note = events.ReplicaReleased(replica.incarnation, release.slot, release.step)
+        return [Note(note), self.members.send(replica, release, now)]
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""

@@ -60,7 +60,7 @@ class CarrierCore(ABC):
                 case Received(_, message, arrays):
                     return self._received(message, list(arrays), now)
                 case Posted(LeaveOrder(error)):
-                    return [Exit(error)]
+                    return [*self._unfinished(now), Exit(error)]
                 case Posted(item):
                     return [*self._posted(item, now), *self._started(now)]
                 case Tick() if self._ticks.count(now):
@@ -72,13 +72,16 @@ class CarrierCore(ABC):
                     raise AssertionError("this core asks for no work")
         except RequestError as error:
             text = f"{self.purpose}: {error}"
-            return [Post("control", LeaveOrder(text)), Exit(text)]
+            return [*self._unfinished(now), Post("control", LeaveOrder(text)), Exit(text)]
         return []
 
     def check_invariants(self) -> None:
         """See `actors.base.Core`."""
         if self.requests:
             self.requests.check_invariants()
+
+    def _unfinished(self, now: float) -> list[Note]:
+        return self.requests.unfinished(now) if self.requests else []
 
     @property
     def ready(self) -> bool:

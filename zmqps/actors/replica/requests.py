@@ -27,7 +27,8 @@ class Request:
 
     `job` is the number of the fetch or push that it belongs to; `nbytes` what its arrays, or those
     of its answer, take; `epoch` that of the routes by which it was cut. `sent_at` is its first
-    send, `refusal` the last reason why it was not done.
+    send, `refusal` the last reason why it was not done. `earlier` are the numbers of sends from
+    before it was cut anew, `cause` that of the send which was answered.
     """
 
     job: int
@@ -38,10 +39,19 @@ class Request:
     enqueued_at: float
     epoch: int = 0
     sent_at: float = 0.0
+    resent_at: float = 0.0
     sends: int = 0
     resend_at: float = 0.0
+    cause: int = 0
     refusal: str = ""
     sequences: list[int] = field(default_factory=list)
+    earlier: list[int] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it carries or asks for."""
+        body = self.body
+        return len(body.wants) if isinstance(body, Fetch) else len(body.parts)
 
     @property
     def name(self) -> str:
@@ -104,7 +114,7 @@ class Requests:
         request = self._sequences.get(message.cause)
         if request is None:
             return None
-        self._answered_at = now
+        self._answered_at, request.cause = now, message.cause
         if not self._land(request):  # it was about to be sent again
             place = self._queue if request in self._queue else self._waiting
             place.remove(request)
@@ -117,7 +127,7 @@ class Requests:
         assert isinstance(refusal, Refused)
         if request is None:
             return []
-        request.refusal = f"{refusal.code}: {refusal.reason}"
+        request.refusal, request.cause = f"{refusal.code}: {refusal.reason}", message.cause
         if refusal.code in FATAL:
             raise RequestError(f"{request.name} was refused ({request.refusal})")
         note = self._note(request, refusal.code, now)
@@ -177,6 +187,11 @@ class Requests:
         """Return the log line of a request's life."""
         return self._note(request, outcome, now)
 
+    def unfinished(self, now: float) -> list[Note]:
+        """Return a log line for each request that was sent and has no answer: the process ends."""
+        requests = {id(request): request for request in self._sequences.values()}.values()
+        return [self._note(request, "unfinished", now) for request in requests]
+
     def check_invariants(self) -> None:
         """Each request is in one place, and those flying keep within the credit."""
         assert self.bytes_in_flight == sum(r.nbytes for r in self._flying.values())
@@ -202,9 +217,10 @@ class Requests:
             return [request]
         self._forget(request)
         for new in cut:
-            new.enqueued_at, new.sent_at, new.sends = (
-                request.enqueued_at, request.sent_at, request.sends,
+            new.enqueued_at, new.sent_at, new.resent_at, new.sends = (
+                request.enqueued_at, request.sent_at, request.resent_at, request.sends,
             )  # fmt: skip
+            new.earlier = [*request.earlier, *request.sequences]
         return cut
 
     def _send(self, request: Request, now: float) -> Send:
@@ -213,6 +229,7 @@ class Requests:
         if not request.sends:
             request.sent_at = now
         request.sends += 1
+        request.resent_at, request.cause = now, sequence
         # Twice the wait each time, so that a slow shard is not buried under repetitions.
         request.resend_at = now + self._retry_s * 2 ** min(request.sends - 1, 4)
         request.sequences.append(sequence)
@@ -236,14 +253,18 @@ class Requests:
         return Note(
             events.RequestDone(
                 sender=self.link.incarnation,
-                sequence=request.sequences[-1],
+                sequence=request.cause,
+                earlier=[n for n in (*request.earlier, *request.sequences) if n != request.cause],
                 kind=type(request.body).__name__,
+                job=request.job,
                 shard=request.shard,
+                blocks=request.blocks,
                 nbytes=request.nbytes,
                 sends=request.sends,
                 outcome=outcome,
                 enqueued_at=request.enqueued_at,
                 sent_at=request.sent_at,
+                resent_at=request.resent_at,
                 answered_at=now,
             )
         )

@@ -29,12 +29,12 @@ from zmqps.actors.base import (
     Work,
 )
 from zmqps.actors.membership import LINK, Membership
+from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.grants import Grants
 from zmqps.actors.shard.pushes import AtOnce, OpenPush, Pushes, check_push
 from zmqps.actors.shard.roster import LiveReplicas
 from zmqps.actors.shard.saving import Saving
-from zmqps.actors.shard.serving import applied, create, fetch, nonfinite_refused, served
 from zmqps.actors.shard.sync_round import InRounds
 from zmqps.actors.shard.tally import Tally
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore
@@ -102,8 +102,8 @@ class ShardCore:
             effects += self.membership.start(now)
         match event:
             case Received(link=link, message=message) if link == LINK:
-                effects += self.membership.received(message, now)
-                effects += self._ordered(message, now)
+                session, is_news = self.membership.received(message, now)
+                effects += [*session, *(self._ordered(message, now) if is_news else [])]
             case Received(message=message, arrays=arrays, peer=peer):
                 effects += self._asked(message, arrays, peer, now)
             case Finished(task, result, error):
@@ -222,11 +222,8 @@ class ShardCore:
             return []
         assert self._assign is not None
         self._ready = True
-        assign, blocks = self._assign, self.blocks
-        note = events.ShardAssigned(
-            assign.term, assign.epoch, len(blocks.by_key), blocks.nbytes, bool(assign.restore)
-        )
-        return [Note(note), self._say_assigned(now, self._assign_cause)]
+        note = Note(serving.assigned(self._assign, self.blocks))
+        return [note, self._say_assigned(now, self._assign_cause)]
 
     def _say_assigned(self, now: float, cause: int) -> Send:
         assert self.blocks is not None
@@ -331,10 +328,11 @@ class ShardCore:
         if isinstance(body, Create):
             if isinstance(self._loading, Restore):
                 return Refused("not_ready", "values are being restored", self._epoch)
-            created = create(blocks, body, arrays, self._epoch)
+            created = serving.create(blocks, body, arrays, self._epoch)
             if isinstance(created, Refused):
                 return created
-            return [self._reply(message, created, peer), *self._ready_perhaps(now)]
+            note = Note(serving.values_taken(message, created, arrays, now))
+            return [self._reply(message, created, peer), note, *self._ready_perhaps(now)]
         if not self._ready:
             return Refused("not_ready", "not all blocks have values yet", self._epoch)
         if isinstance(body, Fetch):
@@ -352,12 +350,12 @@ class ShardCore:
         self, message: Message, body: Fetch, peer: Peer, now: float
     ) -> Refused | list[Effect]:
         assert self.blocks is not None
-        fetched, given = fetch(self.blocks, body, self._epoch)
+        fetched, given = serving.fetch(self.blocks, body, self._epoch)
         if isinstance(fetched, Refused):
             return fetched
         self.tally.fetches += 1
         self.tally.bytes_out += sum(array.nbytes for array in given)
-        note = Note(served(message, fetched, given, now))
+        note = Note(serving.served(message, fetched, self.blocks.term, given, now))
         return [self._reply(message, fetched, peer, given), note]
 
     # --- Answers ----------------------------------------------------------------------------------
@@ -369,8 +367,9 @@ class ShardCore:
             self.tally.pushed(push)
             pushed = Pushed(push.body.number, tuple(push.done()))
             effects.append(self._reply(push.message, pushed, push.peer))
-            effects += [Note(note) for note in nonfinite_refused(push)]
-            effects.append(Note(applied(push, now)))
+            effects += [Note(note) for note in serving.nonfinite_refused(push)]
+            assert self.blocks is not None
+            effects.append(Note(serving.applied(push, self.blocks.term, now)))
         return effects
 
     def _reply(self, message: Message, body: Body, peer: Peer, arrays: Arrays = ()) -> Send:

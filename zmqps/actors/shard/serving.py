@@ -9,8 +9,9 @@ from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import OpenPush, check_parts, check_rows, name_of
 from zmqps.optim.clip import all_finite
 from zmqps.protocol import events
-from zmqps.protocol.messages import Create, Created, Fetch, Fetched, Message, Refused
+from zmqps.protocol.messages import Assign, Create, Created, Fetch, Fetched, Message, Refused
 from zmqps.protocol.parts import Part
+from zmqps.protocol.routes import RouteTable
 from zmqps.protocol.wire import ARRAYS_MAX
 
 
@@ -57,11 +58,39 @@ def create(blocks: Blocks, body: Create, arrays: Arrays, epoch: int) -> Created 
     return Created(tuple(created), tuple(existed))
 
 
-def served(message: Message, body: Fetched, arrays: Sequence[Array], now: float) -> events.Served:
+def assigned(assign: Assign, blocks: Blocks) -> events.ShardAssigned:
+    """Return the log line of an assignment that is in force."""
+    ranges = RouteTable(assign.epoch, assign.ranges).owned(assign.shard)
+    return events.ShardAssigned(
+        term=assign.term,
+        epoch=assign.epoch,
+        blocks=len(blocks.by_key),
+        nbytes=blocks.nbytes,
+        restored=bool(assign.restore),
+        ranges=[f"{start:016x}-{stop - 1:016x}" for start, stop in ranges],
+    )
+
+
+def values_taken(message: Message, body: Created, arrays: Arrays, now: float) -> events.ValuesTaken:
+    """Return the log line of first values."""
+    return events.ValuesTaken(
+        sender=message.incarnation,
+        sequence=message.sequence,
+        keys=[*body.keys, *body.existed],
+        existed=len(body.existed),
+        nbytes=sum(array.nbytes for array in arrays),
+        received_at=now,
+    )
+
+
+def served(
+    message: Message, body: Fetched, term: int, arrays: Sequence[Array], now: float
+) -> events.Served:
     """Return the log line of a fetch."""
     return events.Served(
         sender=message.incarnation,
         sequence=message.sequence,
+        term=term,
         keys=[part.key for part in body.parts],
         versions=[part.version.updates for part in body.parts],
         unchanged=len(body.unchanged),
@@ -70,7 +99,7 @@ def served(message: Message, body: Fetched, arrays: Sequence[Array], now: float)
     )
 
 
-def applied(push: OpenPush, now: float) -> events.Applied:
+def applied(push: OpenPush, term: int, now: float) -> events.Applied:
     """Return the log line of a push."""
     receipts = push.done()
     return events.Applied(
@@ -78,6 +107,7 @@ def applied(push: OpenPush, now: float) -> events.Applied:
         sequence=push.message.sequence,
         number=push.body.number,
         step=push.body.step,
+        term=term,
         keys=[receipt.key for receipt in receipts],
         outcomes=[receipt.outcome for receipt in receipts],
         version_read=[part.version.updates for part in push.body.parts],
