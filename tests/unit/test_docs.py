@@ -175,6 +175,7 @@ def known_names() -> set[str]:
     }
     for name in defined().values():
         found |= set(re.findall(r"(\w+):", name)) | set(re.findall(r'"(\w+)"', name))
+    found |= {field.name for field in fields(messages.Message)}
     found |= set(keys.INITIAL_KINDS)
     found |= {"update", "schedule", "seed", "on_nonfinite", "sync"}  # of `rule`
     found |= RoundSettings.model_fields.keys()  # of a consensus file
@@ -199,7 +200,8 @@ def a_cluster() -> CoordinatorCore:
     sequence = count(1)
 
     def say(who: bytes, body: messages.Body) -> list[Effect]:
-        message = messages.Message(0, next(sequence), body)
+        member = core.members.by_peer.get((who,))
+        message = messages.Message(member.incarnation if member else 0, next(sequence), body)
         return core.handle(Received("front", message, (), (who,)), 0.0)
 
     for role in ("shard", "broker", "replica"):
@@ -220,7 +222,8 @@ def a_cluster() -> CoordinatorCore:
 
 def status_of(core: CoordinatorCore) -> dict[str, Any]:
     core.handle(Received("front", messages.Message(0, 1, OBSERVER), (), (b"observer",)), 0.0)
-    asked = messages.Message(0, 2, messages.AskStatus())
+    who = core.members.by_peer[b"observer",].incarnation
+    asked = messages.Message(who, 2, messages.AskStatus())
     effects = core.handle(Received("front", asked, (), (b"observer",)), 0.0)
     sent = [effect.message.body for effect in effects if isinstance(effect, Send)]
     return next(body.tree for body in sent if isinstance(body, messages.Status))

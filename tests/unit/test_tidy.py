@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "trace": {"protocol"},
 }  # a module at the top (cli, job, roles, ...) may import everything, and so may these packages:
 AT_THE_TOP = {"commands", "jobfile", "runs"}
-SHARED_BY_ACTORS = {"base", "link", "membership", "settings"}  # beside the actors' packages
+SHARED_BY_ACTORS = {"base", "link", "membership", "session", "settings"}  # beside the packages
 ONLY_IN_RUNTIME = {
     *("zmq", "threading", "_thread", "queue", "socket", "select", "selectors"),
     *("asyncio", "multiprocessing", "concurrent"),

@@ -3,11 +3,16 @@
 Told: the messages of the link "coordinator", and that time passes. Tells others: `Hello` until
 there is a `Welcome`, then a `Heartbeat` whenever it has said nothing for `heartbeat_ms`. Every
 actor except the coordinator has one of these; it is a part of their cores, not an actor.
+
+A coordinator that does not know this process has taken it for gone, or was started anew itself.
+Then it says hello again, and there is a second `Welcome`: with the same incarnation, when a
+coordinator is back that remembers it; with a new one, when it begins afresh.
 """
 
 from dataclasses import dataclass
 
 from zmqps.actors.base import Effect, Exit, Note, Open, Send, Work
+from zmqps.actors.session import Session
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
     Body,
@@ -65,52 +70,58 @@ class Membership:
         self.welcome: Welcome | None = None
         self.heartbeat_s = 0.5  # until Welcome brings the cluster's limits
         self.suspect_s = 3.0
+        self.session = Session(2.0)
+        self._coordinator = 0  # which start of the coordinator the session is with
+        self._asking = True  # to be let in: there is no answer to the last hello yet
+        self._asking_since = 0.0
+        self._asked = 1  # sequence of the first hello since then
         self._sequence = 0
-        self._started_at = 0.0
+        self._welcomed = 0  # sequence of the last message before the last Welcome
         self._sent_at = 0.0
         self._heard_at = 0.0
         self._silent = False
 
     def start(self, now: float) -> list[Effect]:
         """Connect and say hello."""
-        self._started_at = self._heard_at = now
+        self._asking_since = self._heard_at = now
         return [Open(LINK, self.self.coordinator, self.self.identity), self._hello(now)]
 
-    def send(self, body: Body, now: float, cause: int = 0) -> Send:
-        """Return the effect that sends `body` to the coordinator."""
+    def send(self, body: Body, now: float, cause: int = 0, *, sure: bool | None = None) -> Send:
+        """Return the effect that sends `body` to the coordinator; `sure` as in `Session.sent`."""
         self._sequence += 1
         self._sent_at = now
-        return Send(LINK, Message(self.incarnation, self._sequence, body, cause))
+        message = Message(self.incarnation, self._sequence, body, cause, self._coordinator)
+        return Send(LINK, self.session.sent(message, now, sure=sure))
 
-    def received(self, message: Message, now: float) -> list[Effect]:
-        """Take a message of the link; any counts as a sign of life, only the session's are used."""
+    def received(self, message: Message, now: float) -> tuple[list[Effect], bool]:
+        """Take a message of the link; say what it brings about, and whether it is news to the core.
+
+        Any is a sign of life. `Welcome` is news when a session begins; the core tells by its own
+        incarnation whether it is the first, the same one again, or a new one.
+        """
         self._heard_at, self._silent = now, False
-        match message.body:
-            case Welcome() as welcome if self.welcome is None:
-                self.welcome, self.incarnation = welcome, welcome.incarnation
-                self.heartbeat_s = welcome.cluster["heartbeat_ms"] / 1e3
-                self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
-                begin = BeginLog(
-                    welcome.run,
-                    welcome.run_dir,
-                    welcome.host,
-                    welcome.name,
-                    self.limit("log_bytes_max"),
-                )
-                return [Work(begin), Note(events.Welcomed(welcome.incarnation, welcome.name))]
-            case Refused(code="unknown_member"):
-                return [
-                    Exit(
-                        f"the coordinator has taken this process for gone: {self._reason(message)}"
-                    )
-                ]
-            case Refused("not_ready") if self.welcome is None and self.self.role != "client":
-                return [Exit()]  # the run is ending: it came too late, which is no failure
-            case Refused() if self.welcome is None:
-                return [Exit(f"refused by {self.self.coordinator}: {self._reason(message)}")]
-            case Leave(reason, error):
-                return [self.send(Bye(reason), now), Exit(reason if error else None)]
-        return []
+        body = message.body
+        if self._asking:
+            match body:
+                case Welcome():
+                    return self._welcome(body, message.incarnation)
+                case Refused() if body.code == "unknown_member" or 0 < message.cause < self._asked:
+                    return [], False  # to something else, said before
+                case Refused("not_ready") if self.self.role != "client":
+                    return [Exit()], False  # the run is ending: it came too late, no failure
+                case Refused():
+                    return [Exit(f"refused by {self.self.coordinator}: {body.reason}")], False
+            return [], False
+        if isinstance(body, Refused) and body.code == "unknown_member":
+            return self._forgotten(body, message.cause, now), False
+        if message.incarnation != self._coordinator or isinstance(body, Welcome):
+            return [], False
+        if message.target not in (0, self.incarnation) or not self.session.heard(message, now):
+            return [], False
+        if isinstance(body, Leave):
+            left = Exit(body.reason if body.error else None)
+            return [self.send(Bye(body.reason), now), left], False
+        return [], True
 
     def malformed(self, error: str) -> list[Effect]:
         """Take bytes that are no message: from a coordinator that never welcomed us, that is all.
@@ -127,16 +138,16 @@ class Membership:
         The data path goes on without it, but not for ever: after `start_deadline_ms` of silence
         this process leaves, so that none outlives its cluster.
         """
-        if self.welcome is None:
-            waited_ms = (now - self._started_at) * 1e3
+        if self._asking:
+            waited_ms = (now - self._asking_since) * 1e3
             if waited_ms > self.self.start_deadline_ms:
                 return [Exit(self._nobody(waited_ms))]
             return [self._hello(now)] if now - self._sent_at >= self.heartbeat_s * 2 else []
         silent_ms = (now - self._heard_at) * 1e3
         if silent_ms > self.limit("start_deadline_ms"):
             return [Exit(self._lost(silent_ms))]
-        effects: list[Effect] = []
-        if now - self._sent_at >= self.heartbeat_s:
+        effects: list[Effect] = [Send(LINK, message) for message in self.session.due(now)]
+        if now - self._sent_at >= self.heartbeat_s or self.session.owes:
             effects.append(self.send(Heartbeat(), now))
         if silent_ms > self.suspect_s * 1e3 and not self._silent:
             self._silent = True
@@ -152,6 +163,38 @@ class Membership:
         me = self.self
         return self.send(Hello(me.role, me.host, me.pid, me.endpoints), now)
 
+    def _welcome(self, welcome: Welcome, coordinator: int) -> tuple[list[Effect], bool]:
+        """Begin a session, unless this is the Welcome of the one before, which came again."""
+        before = self.welcome
+        if (welcome.incarnation, coordinator) == (self.incarnation, self._coordinator):
+            return [], False
+        if before is not None and before.run != welcome.run:
+            where = self.self.coordinator
+            return [Exit(f"{where} now coordinates {welcome.run}, no longer {before.run}")], False
+        again = welcome.incarnation == self.incarnation
+        self.welcome, self.incarnation = welcome, welcome.incarnation
+        self._coordinator = coordinator
+        self.session = self.session.renewed(self.incarnation, coordinator) if again else Session(0)
+        self.session.retry_s = welcome.cluster["retry_ms"] / 1e3
+        self.heartbeat_s = welcome.cluster["heartbeat_ms"] / 1e3
+        self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
+        self._asking, self._welcomed = False, self._sequence
+        effects: list[Effect] = [Note(events.Welcomed(welcome.incarnation, welcome.name))]
+        if before is None or before.name != welcome.name:
+            begin = BeginLog(
+                welcome.run, welcome.run_dir, welcome.host, welcome.name,
+                self.limit("log_bytes_max"),
+            )  # fmt: skip
+            effects.insert(0, Work(begin))
+        return effects, True
+
+    def _forgotten(self, refused: Refused, cause: int, now: float) -> list[Effect]:
+        """Say hello again: the coordinator does not know who said this."""
+        if cause <= self._welcomed:
+            return []  # it was said before the coordinator knew
+        self._asking, self._asking_since, self._asked = True, now, self._sequence + 1
+        return [Note(events.Forgotten(self.incarnation, refused.reason)), self._hello(now)]
+
     def _nobody(self, waited_ms: float) -> str:
         return (
             f"no coordinator answered at {self.self.coordinator} within {waited_ms / 1e3:.0f} s "
@@ -163,8 +206,3 @@ class Membership:
             f"the coordinator at {self.self.coordinator} has been silent for "
             f"{silent_ms / 1e3:.0f} s (start_deadline_ms); it is taken for gone"
         )
-
-    @staticmethod
-    def _reason(message: Message) -> str:
-        assert isinstance(message.body, Refused)
-        return message.body.reason

@@ -1,8 +1,9 @@
 """Messages as frames: one msgpack header, then one raw frame for each array.
 
 Header: [signature, version, kind, incarnation, sequence, cause, target, epoch, number, taken,
-fields, arrays] with `arrays` a list of [dtype, shape]. Received bytes never raise anything but `ProtocolError`, and an
-array is made only after its dtype, shape and size agree with the frame that is already here.
+fields, arrays] with `arrays` a list of [dtype, shape]. Received bytes never raise anything but
+`ProtocolError`, and an array is made only after its dtype, shape and size agree with the frame that
+is already here.
 """
 
 import math

@@ -31,7 +31,7 @@ class ManagedCoordinator:
         for member in self.core.members.of("broker", "shard", "replica", "client"):
             if member.hello.host == self._host and not self._lives(member.hello.pid):
                 if self.core.ending.running:
-                    self.core.problems.append(f"{member.name}: {DIED}")
+                    self.core.causes.problems.append(f"{member.name}: {DIED}")
                 goodbye = Message(member.incarnation, 0, Bye(DIED))
                 effects += self.core.handle(Received(FRONT, goodbye, (), member.peer), now)
         return effects

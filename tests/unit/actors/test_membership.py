@@ -1,19 +1,37 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.actors.replica.scripted import exit_of, notes, of, welcome
-from zmqps.actors.base import Exit, Open
+from zmqps.actors.base import Exit, Open, Send, Work
 from zmqps.actors.membership import Membership, Self
 from zmqps.protocol import events
-from zmqps.protocol.messages import Bye, Heartbeat, Hello, Leave, Message, Refused, Routes
+from zmqps.protocol.messages import (
+    Bye,
+    Heartbeat,
+    Hello,
+    Leave,
+    Message,
+    Refused,
+    Routes,
+    Stop,
+    Stopped,
+)
 
 ME = Self("replica", "here", 42, b"replica-ab", "tcp://c:1", ("tcp://me:2",), 20_000)
+GONE = Refused("unknown_member", "silent for 10 s")
 
 
 def member(now=0.0, **limits) -> Membership:
     membership = Membership(ME)
     membership.start(now)
-    membership.received(Message(1, 1, welcome(7, **limits)), now)
+    take(membership, welcome(7, **limits), now)
     return membership
+
+
+def take(membership, body, now, *, cause=0, coordinator=1):
+    """Let the coordinator say something; return what it brings about."""
+    return membership.received(Message(coordinator, 1, body, cause), now)[0]
 
 
 def ticks(membership, start, stop, heard=()):
@@ -51,15 +69,16 @@ def test_without_an_answer_it_leaves_at_the_deadline_and_says_for_whom_it_waited
 def test_the_welcome_names_it_and_brings_the_limits():
     membership = Membership(ME)
     membership.start(0.0)
-    effects = membership.received(Message(1, 1, welcome(7, heartbeat_ms=100)), 0.0)
-    assert notes(effects, events.Welcomed) == [events.Welcomed(7, "replica-0")]
+    effects = take(membership, welcome(7, heartbeat_ms=100), 0.0)
+    (note,) = notes(effects, events.Welcomed)
+    assert (note.incarnation, note.name) == (7, "replica-0")
     assert membership.limit("heartbeat_ms") == 100
     assert membership.send(Heartbeat(), 0.0).message.incarnation == 7
 
 
 def test_a_second_welcome_changes_nothing():
     membership = member()
-    assert membership.received(Message(1, 2, welcome(8)), 1.0) == []
+    assert membership.received(Message(1, 2, welcome(7)), 1.0) == ([], False)
     assert membership.incarnation == 7
 
 
@@ -67,28 +86,94 @@ def test_a_second_welcome_changes_nothing():
 def test_a_refused_hello_is_a_clean_exit(code):
     membership = Membership(ME)
     membership.start(0.0)
-    effects = membership.received(Message(1, 1, Refused(code, "we are 4 already")), 1.0)
+    effects = take(membership, Refused(code, "we are 4 already"), 1.0)
     assert effects == [Exit("refused by tcp://c:1: we are 4 already")]
 
 
 def test_who_comes_when_the_run_is_ending_has_not_failed():
     membership = Membership(ME)
     membership.start(0.0)
-    assert membership.received(Message(1, 1, Refused("not_ready", "ending")), 1.0) == [Exit()]
+    assert take(membership, Refused("not_ready", "ending"), 1.0) == [Exit()]
 
 
 def test_other_refusals_of_a_member_are_not_the_sessions():
-    assert member().received(Message(1, 2, Refused("model", "differs")), 1.0) == []
+    assert member().received(Message(1, 2, Refused("model", "differs")), 1.0) == ([], True)
 
 
-def test_one_that_was_taken_for_gone_leaves():
-    effects = member().received(Message(1, 2, Refused("unknown_member", "silent for 10 s")), 1.0)
-    assert "taken this process for gone: silent for 10 s" in exit_of(effects).error
+def forgotten(**limits):
+    """One whom the coordinator does not know any more."""
+    membership = member(**limits)
+    said = membership.send(Stopped(), 1.0)
+    effects = take(membership, GONE, 1.0, cause=said.message.sequence)
+    return membership, effects
+
+
+def test_one_that_was_taken_for_gone_says_hello_as_who_it_was():
+    _, effects = forgotten()
+    assert notes(effects, events.Forgotten) == [events.Forgotten(7, "silent for 10 s")]
+    (hello,) = of(effects, Send)
+    assert (hello.message.incarnation, type(hello.message.body)) == (7, Hello)
+
+
+def test_a_refusal_of_what_was_said_before_the_welcome_is_old():
+    membership = member()
+    assert take(membership, GONE, 1.0, cause=1) == []
+    assert take(*forgotten()[:1], GONE, 1.0, cause=1) == []
+
+
+def test_a_new_incarnation_begins_afresh():
+    membership, _ = forgotten()
+    effects, is_news = membership.received(Message(1, 9, welcome(8)), 2.0)
+    assert is_news
+    (note,) = notes(effects, events.Welcomed)
+    assert (note.incarnation, note.name) == (8, "replica-0")
+    assert not of(effects, Work)  # its log goes on
+    sent = membership.send(Stopped(), 2.0).message
+    assert (sent.incarnation, sent.number, sent.target) == (8, 1, 1)
+
+
+def test_a_coordinator_that_is_back_is_told_what_the_one_before_did_not_take():
+    membership, _ = forgotten()
+    effects, is_news = membership.received(Message(2, 9, welcome(7)), 2.0)
+    assert is_news
+    assert len(notes(effects, events.Welcomed)) == 1
+    sent = [e.message for e in of(membership.tick(2.0), Send)]
+    again = [(m.body, m.number, m.incarnation, m.target) for m in sent if m.number]
+    assert again == [(Stopped(), 1, 7, 2)]
+
+
+def test_what_the_coordinator_before_said_is_no_news():
+    membership, _ = forgotten()
+    membership.received(Message(2, 9, welcome(7)), 2.0)
+    old = Message(1, 10, Stop("reached"), number=1)
+    assert membership.received(old, 2.0) == ([], False)
+    assert membership.received(replace(old, incarnation=2), 2.0) == ([], True)
+
+
+def test_what_was_said_to_the_incarnation_before_is_no_news():
+    membership, _ = forgotten()
+    membership.received(Message(1, 9, welcome(8)), 2.0)
+    old = Message(1, 10, Stop("reached"), target=7, number=1)
+    assert membership.received(old, 2.0) == ([], False)
+    assert membership.received(replace(old, target=8), 2.0) == ([], True)
+
+
+def test_another_run_at_the_same_address_is_not_joined():
+    membership, _ = forgotten()
+    other = replace(welcome(8), run="another")
+    assert "now coordinates another, no longer" in exit_of(take(membership, other, 2.0)).error
+
+
+def test_one_that_is_forgotten_and_not_let_in_leaves():
+    membership, _ = forgotten()
+    asked = membership.tick(3.1)[0].message.sequence
+    effects = take(membership, Refused("full", "all shards are there"), 3.2, cause=asked)
+    assert exit_of(effects).error == "refused by tcp://c:1: all shards are there"
 
 
 @pytest.mark.parametrize(("error", "expected"), [(False, None), (True, "shard-0 died")])
 def test_told_to_leave_it_says_goodbye_and_leaves(error, expected):
-    bye, left = member().received(Message(1, 2, Leave("shard-0 died", error)), 1.0)
+    bye, left = take(member(), Leave("shard-0 died", error), 1.0)
     assert bye.message.body == Bye("shard-0 died")
     assert left == Exit(expected)
 

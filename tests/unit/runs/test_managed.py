@@ -29,7 +29,7 @@ def test_the_dead_of_this_host_leave_at_once_and_it_is_a_problem():
     assert names(made) == ["replica-0", "replica-1", "replica-2"]
     made.handle(Posted(SomebodyDied()), 0.2)
     assert names(made) == ["replica-0", "replica-2"]
-    assert list(made.core.problems) == ["replica-1: its process has died"]
+    assert list(made.core.causes.problems) == ["replica-1: its process has died"]
     made.check_invariants()
 
 

@@ -73,6 +73,7 @@ class CoordinatorCore:
             suspect_s=cluster.suspect_ms / 1e3,
             gone_s=cluster.gone_ms / 1e3,
             heartbeat_s=cluster.heartbeat_ms / 1e3,
+            retry_s=cluster.retry_ms / 1e3,
             incarnation=(restored or {}).get("incarnation", 0),
         )
         self.training = Training(
@@ -123,8 +124,8 @@ class CoordinatorCore:
         match event:
             case Received(_, message, _, peer):
                 return self._received(message, peer, now)
-            case Undeliverable(_, message, peer):
-                return self._undelivered(message, peer, now)
+            case Undeliverable(peer=peer):
+                return self._undelivered(peer, now)
             case Finished(task, _, error):
                 return self._finished(task, error, now)
             case Posted(Interrupted()):
@@ -150,11 +151,24 @@ class CoordinatorCore:
         if member is None:
             reason = "this coordinator does not know you, or has taken you for gone"
             return self._refuse(Refused("unknown_member", reason), message, peer)
+        if not self._is_news(member, message, now):
+            return [*self.members.signs(member, now)]
         answer = self._said(member, message, now)
         if isinstance(answer, Refused):
             return self._refuse(answer, message, peer)
         here = peer in self.members.by_peer
         return [*answer, *(self.members.signs(member, now) if here else [])]
+
+    def _is_news(self, member: Member, message: Message, now: float) -> bool:
+        """Say whether this is said in the session that lasts, for the first time and in its turn.
+
+        What a process said before it was told its incarnation, or under a former one, is old.
+        """
+        if message.incarnation != member.incarnation:
+            return False
+        if message.number and message.target != self.members.start:
+            return False
+        return member.session.heard(message, now)
 
     def _said(self, member: Member, message: Message, now: float) -> Refused | list[Effect]:
         match message.body:
@@ -223,7 +237,7 @@ class CoordinatorCore:
                 refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
             if refused is not None:
                 return self._refuse(refused, message, peer)
-            member = self.members.admit(peer, hello, now)
+            member = self.members.admit(peer, hello, now, message.incarnation)
             self.training.changed = True
             note = events.MemberJoined(
                 member.incarnation, member.name, hello.role, hello.host, hello.pid
@@ -255,9 +269,9 @@ class CoordinatorCore:
 
     # --- Who leaves -------------------------------------------------------------------------------
 
-    def _undelivered(self, message: Message, peer: Peer, now: float) -> list[Effect]:
-        """Keep what could not be sent; whoever cannot be told to leave has left."""
-        self.members.undelivered(peer, message)
+    def _undelivered(self, peer: Peer, now: float) -> list[Effect]:
+        """Note that a connection is closed; whoever cannot be told to leave has left."""
+        self.members.undelivered(peer, now)
         member = self.members.by_peer.get(peer)
         if member is None or self.ending.phase != "leaving":
             return []
@@ -266,13 +280,13 @@ class CoordinatorCore:
     # --- Time, and what was written ---------------------------------------------------------------
 
     def _tick(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self.members.tick(now)]
         suspects, gone = self.members.silent(now)
         for member in suspects:
             silent_ms = (now - member.heard_at) * 1e3
             effects.append(Note(events.MemberSuspect(member.incarnation, member.name, silent_ms)))
         for member in gone:
-            effects += self.causes.left(member, f"silent for {now - member.heard_at:.1f} s", now)
+            effects += self.causes.left(member, self.members.why_gone(member, now), now)
         effects += self.training.evaluations.tick(now)
         effects += self.training.checkpoints.tick(now)
         effects += self.training.rows(now)

@@ -5,11 +5,11 @@ comes after a lost one takes its number; all other numbers are given once, as na
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zmqps.actors.base import Send
+from zmqps.actors.session import Session
 from zmqps.protocol.messages import (
-    Assign,
     Body,
     Heartbeat,
     Hello,
@@ -17,7 +17,6 @@ from zmqps.protocol.messages import (
     Refused,
     Release,
     Role,
-    Roster,
     Routes,
 )
 
@@ -25,8 +24,11 @@ FRONT = "front"
 
 MEMBERS_MAX = 4096
 ENDPOINTS_MAX = 16
-UNSENT_MAX = 64
-"""Messages kept for a member whose connection is away for a moment."""
+BEFORE_MAX = 4096
+"""Those who left and whose names are remembered, should they come back."""
+
+CLOSED_HEARTBEATS = 2
+"""Who has said nothing for a heartbeat is asked; a connection that stays closed means gone."""
 
 Peer = tuple[bytes, ...]
 
@@ -45,6 +47,8 @@ class Member:
     hello: Hello
     heard_at: float
     sent_at: float
+    session: Session
+    closed_at: float | None = None  # since when nothing can be sent to it
     suspect: bool = False
     declared: bool = False
     released: Release | None = None
@@ -52,7 +56,6 @@ class Member:
     routes: Routes | None = None
     roster: tuple[int, ...] | None = None
     told_ready: bool = False
-    unsent: list[Message] = field(default_factory=list)
 
     @property
     def role(self) -> Role:
@@ -66,11 +69,20 @@ class Member:
 
 
 class Members:
-    """The table. Nobody is forgotten without `remove`."""
+    """The table. Nobody is forgotten without `remove`.
 
-    def __init__(self, *, suspect_s: float, gone_s: float, heartbeat_s: float, incarnation: int):
+    `start` counts the starts of the run's coordinator: sessions are with one of them.
+    """
+
+    def __init__(
+        self, *, suspect_s: float, gone_s: float, heartbeat_s: float, retry_s: float,
+        incarnation: int, start: int = 1,
+    ):  # fmt: skip
         self.incarnation = incarnation  # the highest that was given
+        self.start = start
         self.by_peer: dict[Peer, Member] = {}
+        self._before: dict[int, tuple[Role, int]] = {}  # incarnation → number, of those who left
+        self._retry_s = retry_s
         self._suspect_s, self._gone_s, self._heartbeat_s = suspect_s, gone_s, heartbeat_s
         self._next: dict[Role, int] = {}
         self._sequence = 0
@@ -88,10 +100,12 @@ class Members:
             return Refused("full", f"this cluster has all of its {shards} shards (cluster.shards)")
         return None
 
-    def admit(self, peer: Peer, hello: Hello, now: float) -> Member:
-        """Give a process its incarnation and number."""
+    def admit(self, peer: Peer, hello: Hello, now: float, before: int = 0) -> Member:
+        """Give a process its incarnation and number; `before` is its incarnation until now."""
         self.incarnation += 1
-        member = Member(peer, self.incarnation, self._number(hello.role), hello, now, now)
+        number = self._number(hello.role, before)
+        session = Session(self._retry_s)
+        member = Member(peer, self.incarnation, number, hello, now, now, session)
         self.by_peer[peer] = member
         return member
 
@@ -117,57 +131,73 @@ class Members:
         return member
 
     def signs(self, member: Member, now: float) -> list[Send]:
-        """Return what a member that was just heard is to get: what is due, or a sign of life.
-
-        What could not be sent may be old by now: routes and rosters are told as they are.
-        """
-        unsent, member.unsent = member.unsent, []
-        if not unsent and now - member.sent_at >= self._heartbeat_s:
+        """Return what a member that was just heard is to get: what it lacks, or a sign of life."""
+        if member.closed_at is not None:  # it has connected anew: what was on its way is lost
+            member.closed_at = None
+            return self._sends(member, member.session.again(now))
+        if now - member.sent_at >= self._heartbeat_s:
             return [self.send(member, Heartbeat(), now)]
-        lasting = [message for message in unsent if not isinstance(message.body, Routes | Roster)]
-        sends = [Send(FRONT, message, (), member.peer) for message in lasting]
-        bodies = [message.body for message in unsent]
-        if member.routes is not None and any(isinstance(body, Routes) for body in bodies):
-            sends.append(self.send(member, member.routes, now))
-        if member.roster is not None and any(isinstance(body, Assign | Roster) for body in bodies):
-            sends.append(self.send(member, Roster(member.roster), now))
+        return []
+
+    def tick(self, now: float) -> list[Send]:
+        """Return what was not taken in time, and signs of life for those who wait for one."""
+        sends: list[Send] = []
+        for member in self.by_peer.values():
+            sends += self._sends(member, member.session.due(now))
+            quiet = min(now - member.heard_at, now - member.sent_at) >= self._heartbeat_s
+            if quiet or member.session.owes:
+                sends.append(self.send(member, Heartbeat(), now))
         return sends
 
     def send(self, member: Member, body: Body, now: float, cause: int = 0) -> Send:
         """Return the effect that sends `body` to a member."""
         member.sent_at = now
-        return self.send_to(member.peer, body, cause)
+        self._sequence += 1
+        message = Message(self.start, self._sequence, body, cause, member.incarnation)
+        return Send(FRONT, member.session.sent(message, now), (), member.peer)
 
     def send_all(self, members: Iterable[Member], body: Body, now: float) -> list[Send]:
         """Return the effects that send `body` to each of them."""
         return [self.send(member, body, now) for member in members]
 
     def send_to(self, peer: Peer, body: Body, cause: int = 0) -> Send:
-        """Return the effect that sends `body` to a peer, member or not."""
+        """Return the effect that sends `body` to a peer, member or not: it need not arrive."""
         self._sequence += 1
-        return Send(FRONT, Message(0, self._sequence, body, cause), (), peer)
+        return Send(FRONT, Message(self.start, self._sequence, body, cause), (), peer)
 
-    def undelivered(self, peer: Peer, message: Message) -> None:
-        """Keep a message for a member that is away, until it is heard again."""
+    def undelivered(self, peer: Peer, now: float) -> None:
+        """Note that the connection of a member is closed."""
         member = self.by_peer.get(peer)
-        if member is not None and not isinstance(message.body, Heartbeat):
-            member.unsent = [*member.unsent, message][-UNSENT_MAX:]
+        if member is not None and member.closed_at is None:
+            member.closed_at = now
 
     def silent(self, now: float) -> tuple[list[Member], list[Member]]:
         """Return those who have become suspect since the last call, and those who are gone."""
         suspects, gone = [], []
+        closed_s = CLOSED_HEARTBEATS * self._heartbeat_s
         for member in self.by_peer.values():
             silent_s = now - member.heard_at
-            if silent_s > self._gone_s:
+            closed = member.closed_at is not None and now - member.closed_at > closed_s
+            if silent_s > self._gone_s or closed or member.session.full:
                 gone.append(member)
             elif silent_s > self._suspect_s and not member.suspect:
                 member.suspect = True
                 suspects.append(member)
         return suspects, gone
 
+    @staticmethod
+    def why_gone(member: Member, now: float) -> str:
+        """Say why a member is gone."""
+        if member.closed_at is not None:
+            return f"its connection has been closed for {now - member.closed_at:.1f} s"
+        return f"silent for {now - member.heard_at:.1f} s"
+
     def remove(self, member: Member) -> None:
-        """Forget a member that left."""
+        """Take a member that left off the table; its name is kept, should it come back."""
         del self.by_peer[member.peer]
+        self._before[member.incarnation] = member.role, member.number
+        if len(self._before) > BEFORE_MAX:
+            del self._before[next(iter(self._before))]
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the table contradicts itself."""
@@ -178,13 +208,20 @@ class Members:
         assert len({member.name for member in members}) == len(members)
         for peer, member in self.by_peer.items():
             assert member.peer == peer
-            assert len(member.unsent) <= UNSENT_MAX
+            member.session.check_invariants()
             assert member.declared or member.released is None
 
-    def _number(self, role: Role) -> int:
+    @staticmethod
+    def _sends(member: Member, messages: Iterable[Message]) -> list[Send]:
+        return [Send(FRONT, message, (), member.peer) for message in messages]
+
+    def _number(self, role: Role, before: int) -> int:
+        taken = {member.number for member in self.of(role)}
         if role == "shard":
-            taken = {member.number for member in self.of("shard")}
             return next(number for number in range(len(taken) + 1) if number not in taken)
+        was, number = self._before.get(before, (role, -1))
+        if was == role and number >= 0 and number not in taken:
+            return number
         number = self._next.get(role, 0)
         self._next[role] = number + 1
         return number

@@ -74,10 +74,8 @@ class ControlCore:
             effects += self.membership.start(now)
         match event:
             case Received(_, message):
-                was_member = self.membership.welcome is not None
-                effects += self.membership.received(message, now)
-                if self.membership.welcome is not None:
-                    effects += self._received(message, now, was_member=was_member)
+                session, is_news = self.membership.received(message, now)
+                effects += [*session, *(self._received(message, now) if is_news else [])]
             case Posted(item):
                 effects += self._posted(item, now)
             case Tick() if self._ticks.count(now):
@@ -92,9 +90,9 @@ class ControlCore:
         """See `actors.base.Core`."""
         assert self.membership.welcome is not None or not self._layout_sent
 
-    def _received(self, message: Message, now: float, *, was_member: bool) -> list[Effect]:
+    def _received(self, message: Message, now: float) -> list[Effect]:
         match message.body:
-            case Welcome() as welcome if not was_member:
+            case Welcome() as welcome:
                 connected = Connected(welcome, self.membership.self.host)
                 tell = [Post(to, connected) for to in ("fetch", "push", "owner")]
                 return [*tell, *self._declare(now)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from zmqps.actors.base import Exit, Finished, Interrupted, Note, Posted, Received, Send, Tick, Work
 from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
+from zmqps.actors.session import Session
 from zmqps.actors.settings import TrainingSettings
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
@@ -74,10 +75,13 @@ class Player:
     report: ShardReport = None
     accuracy: float = 0.5
     gone: bool = False
+    away: bool = False  # what is sent to it is lost
+    session: Session = field(default_factory=lambda: Session(1e9))
+    coordinator: int = 0
 
     @property
     def welcome(self):
-        return next((body for body in self.inbox if isinstance(body, Welcome)), None)
+        return next((body for body in self.inbox[::-1] if isinstance(body, Welcome)), None)
 
     @property
     def name(self):
@@ -94,7 +98,10 @@ class Player:
         if isinstance(body, ShardReport):
             self.report = body
         self.rig.sequence += 1
-        message = Message(self.incarnation, self.rig.sequence, body, cause)
+        return self.send(Message(self.incarnation, self.rig.sequence, body, cause))
+
+    def send(self, message):
+        message = self.session.sent(replace(message, target=self.coordinator), self.rig.now)
         self.rig.event(Received("front", over_the_wire(message), (), self.peer))
         return self
 
@@ -119,10 +126,19 @@ class Player:
         self.gone = True
         return self.say(Bye(reason))
 
-    def hear(self, body):
-        self.inbox.append(body)
-        if self.silent or self.gone or isinstance(body, self.deaf_to):
+    def hear(self, message):
+        """Take a message, if it is news; those who are silent take it all the same."""
+        body = message.body
+        if isinstance(body, Welcome):
+            if (body.incarnation, message.incarnation) != (self.incarnation, self.coordinator):
+                self.session, self.coordinator = Session(1e9), message.incarnation
+        elif self.coordinator and not self.session.heard(message, self.rig.now):
             return
+        self.inbox.append(body)
+        if not (self.silent or self.gone or isinstance(body, self.deaf_to)):
+            self.answer(body)
+
+    def answer(self, body):
         match body:
             case Assign():
                 if not any(spec[3] == "given" for spec in body.layout[1]) or body.restore:
@@ -155,6 +171,7 @@ class Rig:
         self.exit = None
         self.fail = {}  # type of task → error
         self.sent = []  # peer and body of every message, in order
+        self.numbers = {}  # by peer and incarnation, the last that was sent
         self.lost = []  # messages to nobody that plays
         self._pending = []
         self._busy = False
@@ -181,13 +198,15 @@ class Rig:
         assert self.exit is None, "nothing comes after Exit"
         match effect:
             case Send("front", message, (), peer):
-                body = over_the_wire(message).body
+                message = over_the_wire(message)
+                body = message.body
                 self.sent.append((peer, body))
+                self._in_order(peer, message)
                 player = self.players.get(peer)
                 if player is None:
                     self.lost.append(body)
-                else:
-                    player.hear(body)
+                elif not player.away:
+                    player.hear(message)
             case Note(event):
                 self.notes.append(event)
             case Work(task):
@@ -196,6 +215,13 @@ class Rig:
                 self.exit = effect
             case _:
                 raise AssertionError(effect)
+
+    def _in_order(self, peer, message):
+        """What is numbered is sent in the order of its numbers, or again."""
+        if message.number:
+            last = self.numbers.get((peer, message.target), 0)
+            assert message.number <= last + 1, f"{message} is sent before {last + 1}"
+            self.numbers[peer, message.target] = max(last, message.number)
 
     def _work(self, task):
         error = self.fail.get(type(task))

@@ -17,6 +17,7 @@ from zmqps.protocol import events
 from zmqps.protocol.messages import (
     Assign,
     Assigned,
+    Bye,
     Declared,
     Heartbeat,
     Hello,
@@ -140,14 +141,75 @@ def test_a_suspect_that_is_heard_is_alive_again():
 
 def test_what_could_not_be_sent_is_sent_when_its_receiver_is_heard_again():
     rig = Rig().base()
+    shard = rig.shards[0]
+    shard.away = True
     replica = rig.replica()
-    release = replica.got(Release)[0]
-    rig.event(Undeliverable("front", Message(0, 9, release), replica.peer))
-    assert replica.got(Release) == [release]
+    assert not shard.got(Assign)
+    rig.event(Undeliverable("front", Message(1, 9, Heartbeat()), shard.peer))
+    shard.away = False
+    shard.say(Heartbeat())
+    assert len(shard.got(Assign)) == 1
+    assert replica.got(Release)
+
+
+def test_what_was_lost_on_its_way_is_sent_again_and_taken_once():
+    rig = Rig().base()
+    shard = rig.shards[0]
+    shard.away = True
+    rig.replica()
+    shard.away = False
+    rig.tick(1.8)
+    assert not shard.got(Assign)
+    rig.tick(1.0)
+    assert len(shard.got(Assign)) == 1
+    rig.tick(10)
+    assert len(shard.got(Assign)) == 1
+
+
+def test_a_member_that_is_quiet_is_asked_and_one_without_connection_is_gone_soon():
+    rig = Rig()
+    broker = rig.join("broker")
+    broker.silent = True
+    rig.tick(0.7)
+    assert broker.got(Heartbeat)
+    rig.event(Undeliverable("front", Message(1, 9, Heartbeat()), broker.peer))
+    rig.tick(0.9)
+    assert not rig.of(events.MemberLeft)
+    rig.tick(0.3)
+    (left,) = rig.of(events.MemberLeft)
+    assert left.reason.startswith("its connection has been closed for 1.")
+
+
+def test_a_connection_that_is_opened_anew_in_time_is_nothing():
+    rig = Rig()
+    broker = rig.join("broker")
+    rig.event(Undeliverable("front", Message(1, 9, Heartbeat()), broker.peer))
+    rig.tick(5)
+    assert not rig.of(events.MemberLeft)
+
+
+def test_one_who_was_gone_and_says_hello_is_the_same_with_a_new_incarnation():
+    rig = Rig().base()
+    replica, _ = rig.replica(), rig.replica()
+    replica.silent = True
+    rig.tick(11)
+    assert rig.of(events.MemberLeft)
+    replica.silent = False
     replica.say(Heartbeat())
-    assert replica.got(Release) == [release, release]
-    replica.say(Heartbeat())
-    assert len(replica.got(Release)) == 2
+    assert replica.inbox[-1].code == "unknown_member"
+    before = replica.welcome
+    replica.say(Hello("replica", "alpha", 7))
+    assert replica.welcome.name == before.name
+    assert replica.welcome.incarnation > before.incarnation
+    replica.say(declare(epochs=10))
+    assert replica.got(Release)[-1].slot == 0
+
+
+def test_what_was_said_as_a_former_incarnation_is_old():
+    rig = Rig().base()
+    replica = rig.replica()
+    rig.event(Received("front", Message(replica.incarnation - 1, 9, Bye("old")), (), replica.peer))
+    assert not rig.of(events.MemberLeft)
 
 
 def test_ranges_are_assigned_when_all_are_there_and_not_before():
