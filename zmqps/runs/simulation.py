@@ -77,7 +77,8 @@ def simulate(
         plan = _plan(job, run_dir, _Files(folder, run_dir, disk).tasks(network.costs))
         cluster = Cluster(plan, network, seed, disk=disk, logs=folder / LOGS)
         if check:
-            judge = Judge(plan.declaration.layout, job.cluster, sums=False)
+            layout = plan.declaration.layout
+            judge = Judge(layout, job.cluster, sums=False, sync=job.training.sync)
             cluster.observers.append(judge)
         Script(cluster, network.faults)
         cluster.start_all()

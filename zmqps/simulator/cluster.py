@@ -77,6 +77,9 @@ class Observer(Protocol):
     def handled(self, actor: Actor, event: Event, effects: Sequence[Effect]) -> None:
         """Look at an event that a core has handled, and at its effects."""
 
+    def started(self, process: Process) -> None:
+        """Look at a process that has begun."""
+
     def ended(self, process: Process) -> None:
         """Look at a process that has ended."""
 
@@ -145,6 +148,8 @@ class Cluster:
                 self._add_replica(process)
             case _:
                 raise ValueError(f"{name}: must be a broker-N, shard-N, replica-N or coordinator")
+        for observer in self.observers:
+            observer.started(process)
         return process
 
     def named(self, pattern: str) -> list[Process]:

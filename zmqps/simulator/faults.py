@@ -5,6 +5,7 @@ Times are virtual seconds since the start: a number, or two of which the seed dr
 that are on the same host; `between` are two patterns, of which all that fit are meant.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -131,23 +132,32 @@ SIDES = get_args(Side)
 
 
 class Script:
-    """Makes faults happen in a cluster. `done` counts those that found somebody."""
+    """Makes faults happen in a cluster.
+
+    `done` counts those that found somebody; at `calm_at` all are over, or are there to stay.
+    """
 
     def __init__(self, cluster: Cluster, faults: tuple[AnyFault, ...]):
         self.cluster = cluster
+        self.calm_at = cluster.clock.now
         self.done = dict.fromkeys(range(len(faults)), 0)
         for number, fault in enumerate(faults):
             at = self._draw(fault.at_s)
             for _ in range(fault.times):
-                cluster.clock.after(at, self._happen, number, fault)
+                self._later(at, self._happen, number, fault)
                 at += self._draw(fault.every_s)
+
+    def _later(self, delay_s: float, do: Callable[..., None], *arguments: object) -> None:
+        clock = self.cluster.clock
+        clock.after(delay_s, do, *arguments)
+        self.calm_at = max(self.calm_at, clock.now + delay_s)
 
     def _draw(self, time: Time) -> float:
         first, last = (time[0], time[1]) if isinstance(time, tuple) else (time, time)
         return first + (last - first) * self.cluster.random.random()
 
     def _happen(self, number: int, fault: AnyFault) -> None:
-        cluster, network, after = self.cluster, self.cluster.network, self.cluster.clock.after
+        cluster, network = self.cluster, self.cluster.network
         match fault:
             case Blow():
                 for process in self._victims(fault):
@@ -159,12 +169,12 @@ class Script:
             case Partition(between=between, one_way=one_way, for_s=for_s):
                 cut = Disturbance(between, one_way, cut=True)
                 network.disturb(cut)
-                after(self._draw(for_s), network.calm, cut)
+                self._later(self._draw(for_s), network.calm, cut)
             case Disturb(between=between, one_way=one_way, for_s=for_s):
                 faults = fault.model_dump(include=set(LinkSettings.model_fields))
                 disturbance = Disturbance(between, one_way, link=LinkSettings(**faults))
                 network.disturb(disturbance)
-                after(self._draw(for_s), network.calm, disturbance)
+                self._later(self._draw(for_s), network.calm, disturbance)
             case Reset(between=between):
                 self.done[number] += network.reset(between)
                 return
@@ -185,20 +195,19 @@ class Script:
         return others if blow.whole_host else [drawn]
 
     def _befall(self, blow: Blow, process: Process) -> None:
-        after = self.cluster.clock.after
         match blow:
             case Crash(back_after_s=back, silent=silent):
                 process.kill(silent=silent)
                 if back is not None:
-                    after(self._draw(back), self._come_back, process.name)
+                    self._later(self._draw(back), self._come_back, process.name)
             case Freeze(for_s=for_s):
                 process.freeze()
-                after(self._draw(for_s), process.thaw)
+                self._later(self._draw(for_s), process.thaw)
             case Interrupt():
                 self.cluster.interrupt(process)
             case Slow(factor=factor, for_s=for_s):
                 process.slowness *= factor
-                after(self._draw(for_s), self._quicken, process, factor)
+                self._later(self._draw(for_s), self._quicken, process, factor)
 
     def _come_back(self, name: str) -> None:
         """Start a process anew, unless the run has ended meanwhile."""

@@ -1,65 +1,68 @@
 """What must hold over the whole cluster, looked at after each event.
 
 - Each core's own invariants.
-- A push is applied at most once to each block, and exactly once when it is acknowledged.
-- With `sums` (rule sgd, rate 1, first values 0, asynchronous): a block is minus the sum of the
-  gradients of the pushes that were applied to it. Gradients are integers, so floats are exact.
-- A version never goes back within a term, and parameters change only together with it.
-- What a fetch returns was, bit by bit, a block's value at the version that it names.
-- Every key has one owner in each epoch.
-- What waits at a shard or broker is within its budget.
+- A copy of a block consists of pushes, each once, and changes only together with its version, which
+  never goes back within a term (`history`).
+- What a shard says of a push is true, and versions rise over all that shards answer.
+- A push that is acknowledged was applied to each of its blocks. It stays there over restores and
+  failovers; with a single copy of each block it may be lost, and then the logs say so.
+- What a fetch returns was, bit by bit, a block's value at the version that it names; with several
+  copies, it is not lost either.
+- Every key has one owner in each epoch, and there is one route table of each epoch.
+- What waits at a process is within the budgets.
+- Something moves, once no fault lasts any more: pushes are applied, processes come and go,
+  checkpoints are written (`Liveness`).
 """
 
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from zmqps.actors.base import Array, Effect, Event, Post, Received, Tick
+from zmqps.actors.base import Array, Effect, Event, Finished, Post, Send, Tick
 from zmqps.actors.broker.core import BrokerCore
+from zmqps.actors.coordinator.tasks import WriteManifest
 from zmqps.actors.replica.control import ControlCore
 from zmqps.actors.replica.fetch import FetchCore
 from zmqps.actors.replica.orders import FetchResult, PushOrder, PushResult
 from zmqps.actors.replica.push import PushCore
+from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.core import ShardCore
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Fetch, Pushed
+from zmqps.protocol.messages import Fetched, Message, Pushed
 from zmqps.protocol.parts import Version
 from zmqps.protocol.settings import ClusterSettings
+from zmqps.simulator.faults import Script
+from zmqps.simulator.history import Copy, History, Push, digest, hold
 from zmqps.simulator.process import Actor, Process
-
-Push = tuple[int, int]
-"""A replica's incarnation, and its number of the push."""
-
-
-class BrokenError(AssertionError):
-    """An invariant does not hold."""
 
 
 class Judge:
     """See the module.
 
-    `applied` has the pushes that each block has had, `acknowledged` those of which their replicas
-    know it; `applied_at` says when a block of a push was applied.
+    `acknowledged` has the pushes of which their replicas know that they were applied, `lost` those
+    that a block no longer has, though a shard has answered that it does; `applied_at` says
+    when a block of a push was applied, `moved_at` when anything moved.
     """
 
-    def __init__(self, layout: Layout, cluster: ClusterSettings, *, sums: bool):
+    def __init__(self, layout: Layout, cluster: ClusterSettings, *, sums: bool, sync: bool):
         self.layout = layout
         self.cluster = cluster
         self.sums = sums
-        self.applied: dict[int, dict[Push, Version]] = {key: {} for key in layout.by_key}
-        self.acknowledged: list[Push] = []
+        self.copies = getattr(cluster, "shard_copies", 1)
+        self.orders: dict[Push, Mapping[str, Array]] = {}
+        self.history = History(layout, self.orders, sums=sums, sync=sync)
+        self.acknowledged: set[Push] = set()
+        self.lost: dict[int, set[Push]] = {key: set() for key in layout.by_key}
         self.applied_at: list[float] = []
-        self._orders: dict[Push, Mapping[str, Array]] = {}
+        self.moved_at = 0.0
+        self._copies: dict[Process, dict[int, Copy]] = {}
+        self._answered: dict[int, set[Push]] = {key: set() for key in layout.by_key}
+        self._shown: dict[int, Version] = {}  # the highest that any shard has answered, by key
+        self._taken_over: dict[tuple[int, int], int] = {}  # key, term → updates it went on from
         self._well: list[int] = []  # incarnations of replicas that ended without error
-        self._totals = {b.key: np.zeros(b.shape, b.dtype) for b in layout.blocks}
-        self._versions: dict[int, Version] = {}
-        self._states: dict[int, dict[Version, bytes]] = {key: {} for key in layout.by_key}
-        self._owners: dict[tuple[int, int], str] = {}
+        self._owners: dict[tuple[int, int], Process] = {}
         self._ranges: dict[int, tuple[tuple[int, int], ...]] = {}
 
-    # --- What happens -------------------------------------------------------------------------
+    # --- What happens -----------------------------------------------------------------------------
 
     def handled(self, actor: Actor, event: Event, effects: Sequence[Effect]) -> None:
         """Look at an event that a core has handled, and at its effects."""
@@ -68,24 +71,34 @@ class Judge:
         match core:
             case ShardCore():
                 self._shard(actor, core, event, effects)
-            case BrokerCore() if core.table is not None:
-                self._one_table(core.table.epoch, core.table.ranges)
+            case BrokerCore():
                 self._within(actor, self.cluster.broker_budget_bytes)
-            case FetchCore() | PushCore():
                 if core.table is not None:
                     self._one_table(core.table.epoch, core.table.ranges)
+            case FetchCore() | PushCore():
+                self._within(actor, self.cluster.frame_bytes_max)
+                if core.table is not None:
+                    self._one_table(core.table.epoch, core.table.ranges)
+        if isinstance(event, Finished) and isinstance(event.task, WriteManifest):
+            self.moved_at = actor.process.clock.now
         for effect in effects:
             if isinstance(effect, Post):
                 self._posted(actor.process, effect.item)
 
+    def started(self, process: Process) -> None:
+        """Note that somebody has come."""
+        self.moved_at = process.clock.now
+
     def ended(self, process: Process) -> None:
         """Note who ended well: all of its pushes must be acknowledged then."""
+        self.moved_at = process.clock.now
+        self._copies.pop(process, None)
         if process.owner and not (process.killed or process.errors):
             self._well.append(_incarnation(process))
 
     def left_over(self) -> list[str]:
         """Say which pushes were never acknowledged, of replicas that ended well."""
-        lacking = sorted(self._orders.keys() - set(self.acknowledged))
+        lacking = sorted(self.orders.keys() - self.acknowledged)
         return [f"push {push} was never acknowledged" for push in lacking if push[0] in self._well]
 
     # --- Shards -----------------------------------------------------------------------------------
@@ -93,86 +106,99 @@ class Judge:
     def _shard(
         self, actor: Actor, core: ShardCore, event: Event, effects: Sequence[Effect]
     ) -> None:
-        for effect in effects:
-            message = getattr(effect, "message", None)
-            if message is not None and isinstance(message.body, Pushed):
-                self._receipts(actor, message.target, message.body)
-        blocks = core.blocks
         self._within(actor, self.cluster.shard_budget_bytes)
-        if blocks is None or isinstance(event, Tick) or _only_reads(event):
+        copies = self._copies.setdefault(actor.process, {})
+        if not isinstance(event, Tick):
+            for blocks in _held(core):
+                self.history.look(copies, blocks)
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._answers(actor.process, copies, effect.message)
+
+    def _answers(self, process: Process, copies: dict[int, Copy], message: Message) -> None:
+        """Look at what a shard answers: of pushes, and to fetches."""
+        body, epoch = message.body, message.epoch
+        if isinstance(body, Fetched):
+            for part in body.parts:
+                self._one_owner(epoch, part.key, process)
+                self._shows(copies[part.key], part.key, part.version)
+        if not isinstance(body, Pushed):
             return
-        for key, stored in blocks.by_key.items():
-            self._one_owner(actor.process, core, key)
-            if stored.parameters is not None:
-                self._block(key, stored.parameters, blocks.version(stored))
+        push = (message.target, body.number)
+        for receipt in body.receipts:
+            self._one_owner(epoch, receipt.key, process)
+            there = push in copies[receipt.key].pushes
+            hold(there, f"push {push} is {receipt.outcome}, and not in block {receipt.key:016x}")
+            self._shows(copies[receipt.key], receipt.key, receipt.version, latest=True)
+            self._answered[receipt.key].add(push)
+            self.lost[receipt.key].discard(push)
+            if receipt.outcome == "applied":
+                self.applied_at.append(process.clock.now)
+                self.moved_at = process.clock.now
 
-    def _receipts(self, actor: Actor, who: int, pushed: Pushed) -> None:
-        for receipt in pushed.receipts:
-            push = (who, pushed.number)
-            done = self.applied[receipt.key]
-            if receipt.outcome == "duplicate":
-                _hold(push in done, f"{push} is called a duplicate, and was never applied")
-                continue
-            # In a synchronous round, two messages with the same push get the same receipt.
-            once = push not in done or (not self.sums and done[push] == receipt.version)
-            _hold(once, f"push {push} was applied twice to {receipt.key:016x}")
-            done[push] = receipt.version
-            self.applied_at.append(actor.process.clock.now)
-            if self.sums:
-                block = self.layout.by_key[receipt.key]
-                gradient = self._orders[push][block.tensor]
-                rows = gradient[block.start : block.stop] if gradient.ndim else gradient
-                self._totals[receipt.key] -= rows
+    def _shows(self, copy: Copy, key: int, version: Version, *, latest: bool = False) -> None:
+        """Compare a version that is shown with all that were; see what a new term has lost."""
+        shown = self._shown.get(key, version)
+        if version.term > shown.term:
+            self._new_term(copy, key, version.term, shown)
+        elif version.term < shown.term:
+            hold(not latest, f"{key:016x} is answered for at {version} after {shown}")
+            last = self._taken_over.get((key, version.term), version.updates)
+            if self.copies > 1:
+                hold(version.updates <= last, f"{key:016x} is shown at {version}, and lost")
+        self._shown[key] = max(shown, version)
 
-    def _block(self, key: int, parameters: Array, version: Version) -> None:
-        before = self._versions.get(key)
-        _hold(before is None or version >= before, f"{key:016x} went from {before} to {version}")
-        self._versions[key] = version
-        state = _digest(parameters)
-        known = self._states[key].setdefault(version, state)
-        _hold(known == state, f"{key:016x} has changed and its version {version} has not")
-        if self.sums and state != _digest(self._totals[key]):
-            raise BrokenError(
-                f"{key:016x} is {parameters.ravel()[:4]}, and minus the sum of its "
-                f"{len(self.applied[key])} pushes is {self._totals[key].ravel()[:4]}"
-            )
+    def _new_term(self, copy: Copy, key: int, term: int, shown: Version) -> None:
+        gone = self._answered[key] - copy.pushes
+        first = next(version for version in self.history.states[key] if version.term == term)
+        self._taken_over[key, shown.term] = first.updates
+        self._answered[key] -= gone
+        self.lost[key] |= gone
+        if self.copies > 1:
+            hold(not gone, f"{key:016x} has lost {sorted(gone)[:3]} in term {term}")
+            kept = shown.updates <= first.updates
+            hold(kept, f"{key:016x} was shown at {shown}, and term {term} goes on from {first}")
 
-    def _one_owner(self, process: Process, core: ShardCore, key: int) -> None:
-        assert core.blocks is not None
-        epoch = (core.blocks.term, key)
-        owner = self._owners.setdefault(epoch, process.name)
-        _hold(owner == process.name, f"{key:016x} is owned by {owner} and {process.name}")
+    def _one_owner(self, epoch: int, key: int, process: Process) -> None:
+        owner = self._owners.setdefault((epoch, key), process)
+        hold(
+            owner is process,
+            f"{key:016x} is answered for by {owner.name} and {process.name} in epoch {epoch}",
+        )
 
     # --- Routes and bounds ------------------------------------------------------------------------
 
     def _one_table(self, epoch: int, ranges: tuple[tuple[int, int], ...]) -> None:
         known = self._ranges.setdefault(epoch, ranges)
-        _hold(known == ranges, f"there are two route tables of epoch {epoch}")
+        hold(known == ranges, f"there are two route tables of epoch {epoch}")
 
     def _within(self, actor: Actor, bytes_max: int) -> None:
-        waiting = sum(sum(map(len, frames[1:])) for frames in actor.inbox.get("front", ()))
-        _hold(waiting <= bytes_max, f"{waiting} bytes wait at {actor.name}, {bytes_max} may")
+        for waiting in actor.inbox.values():
+            nbytes = sum(sum(map(len, frames[1:])) for frames in waiting)
+            hold(nbytes <= bytes_max, f"{nbytes} bytes wait at {actor.name}, {bytes_max} may")
 
     # --- Replicas ---------------------------------------------------------------------------------
 
     def _posted(self, process: Process, item: object) -> None:
         match item:
             case PushOrder(number=number, arrays=arrays):
-                self._orders[_incarnation(process), number] = arrays
+                self.orders[_incarnation(process), number] = arrays
             case PushResult(number=number):
                 self._acknowledged((_incarnation(process), number))
             case FetchResult(blocks=blocks):
                 for key, (version, array) in blocks.items():
-                    known = self._states[key].get(version)
-                    _hold(known is not None, f"{key:016x} never had the version {version}")
-                    _hold(known == _digest(array), f"{key:016x} was not so at {version}")
+                    known = self.history.states[key].get(version)
+                    hold(known is not None, f"{key:016x} never had the version {version}")
+                    assert known is not None
+                    hold(known.digest == digest(array), f"{key:016x} was not so at {version}")
 
     def _acknowledged(self, push: Push) -> None:
-        for key, done in self.applied.items():
-            _hold(push in done, f"push {push} is acknowledged, and not applied to {key:016x}")
-        self.acknowledged.append(push)
+        for key, answered in self._answered.items():
+            told = push in answered or push in self.lost[key]
+            hold(told, f"push {push} is acknowledged, and not applied to {key:016x}")
+        self.acknowledged.add(push)
         if not self.sums:
-            self._orders.pop(push, None)
+            self.orders.pop(push, None)
 
     @property
     def gap_s(self) -> float:
@@ -181,20 +207,33 @@ class Judge:
         return max((later - sooner for sooner, later in pairs), default=0.0)
 
 
+class Liveness:
+    """Sees to it that nothing is stuck: `still_s` after a move, and the last fault, is another."""
+
+    def __init__(self, judge: Judge, script: Script, still_s: float):
+        self.judge, self.script, self.still_s = judge, script, still_s
+
+    def handled(self, actor: Actor, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at the time of an event."""
+        del event, effects
+        cluster = self.script.cluster
+        still_s = actor.process.clock.now - max(self.judge.moved_at, self.script.calm_at)
+        hold(still_s <= self.still_s, f"nothing has moved for {still_s:.0f} s: {cluster.progress}")
+
+    def started(self, process: Process) -> None:
+        """Leave that to the judge."""
+
+    def ended(self, process: Process) -> None:
+        """Leave that to the judge."""
+
+
+def _held(core: ShardCore) -> Iterator[Blocks]:
+    """Yield the blocks of which a shard holds copies."""
+    if core.blocks is not None:
+        yield core.blocks
+
+
 def _incarnation(process: Process) -> int:
     control: Any = process.actors["control"].core
     assert isinstance(control, ControlCore)
     return control.membership.incarnation
-
-
-def _only_reads(event: Event) -> bool:
-    return isinstance(event, Received) and isinstance(event.message.body, Fetch)
-
-
-def _digest(array: Array) -> bytes:
-    return blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).digest()
-
-
-def _hold(holds: bool, problem: str) -> None:
-    if not holds:
-        raise BrokenError(problem)

@@ -14,7 +14,7 @@ from zmqps.protocol.settings import ClusterSettings, Count, Settings
 from zmqps.simulator.cluster import COORDINATOR, Cluster
 from zmqps.simulator.disk import Disk
 from zmqps.simulator.faults import AnyFault, Script
-from zmqps.simulator.invariants import Judge
+from zmqps.simulator.invariants import Judge, Liveness
 from zmqps.simulator.scripted import scripted_plan
 from zmqps.simulator.settings import Duration, NetworkSettings, Pattern
 
@@ -31,6 +31,13 @@ class ExpectSettings(Settings):
         {}, description="Pattern of processes → what they say; others end without error."
     )
     lines: dict[str, Count] = Field({}, description="Event → so many lines in the logs at least.")
+    still_s: Duration = Field(
+        30.0, description="Longest time in which nothing moves, once the last fault is over."
+    )
+    lost: bool = Field(
+        False, description="Acknowledged pushes may be lost, if the logs say which: there is one "
+        "copy of each block, and a shard restarts from a checkpoint."
+    )  # fmt: skip
     gap_s: Duration | None = Field(None, description="Longest time without a push applied.")
     checkpoints: Count | None = Field(None, description="Whole checkpoints at least.")
 
@@ -68,9 +75,10 @@ def play(
     limits = scenario.cluster.model_copy(update={"block_bytes_max": BLOCK_BYTES})
     plan = scripted_plan(scenario.training, limits, managed=scenario.managed)
     cluster = Cluster(plan, scenario.network, seed, disk=disk)
-    judge = Judge(plan.declaration.layout, limits, sums=not scenario.training.sync)
+    judge = Judge(plan.declaration.layout, limits, sums=True, sync=scenario.training.sync)
     cluster.observers.append(judge)
     script = Script(cluster, scenario.faults)
+    cluster.observers.append(Liveness(judge, script, scenario.expect.still_s))
     cluster.start_all()
     try:
         cluster.run(scenario.expect.within_s)
@@ -102,6 +110,9 @@ def _problems(
         problems.append(f"no push for {judge.gap_s:.1f} s, expected {expect.gap_s:g} at most")
     if len(cluster.disk.manifests) < (expect.checkpoints or 0):
         problems.append(f"{len(cluster.disk.manifests)} checkpoints, not {expect.checkpoints}")
+    lost = {push for gone in judge.lost.values() for push in gone} & judge.acknowledged
+    if lost and not expect.lost:
+        problems.append(f"pushes {sorted(lost)[:5]} were acknowledged, and are lost")
     return [*problems, *judge.left_over()]
 
 
