@@ -1,0 +1,172 @@
+"""What is joined from the lines that were read: processes, gaps, clocks, blocks, messages.
+
+All of it is made anew after each reading. A message has one row, from what up to three processes
+say of (sender, sequence).
+"""
+
+from typing import Final
+
+import duckdb
+
+from zmqps.protocol.keys import block_key
+from zmqps.trace.line_up import line_up
+from zmqps.trace.schema import EVENTS, MACROS, table_of, views
+
+_MEMBERS: Final = """
+DELETE FROM members;
+INSERT INTO members SELECT DISTINCT incarnation, process FROM (
+  SELECT incarnation, process FROM welcomed UNION ALL SELECT incarnation, process FROM started
+) WHERE incarnation > 0;
+UPDATE processes SET incarnation = (
+  SELECT max(incarnation) FROM members m WHERE m.process = processes.process);
+"""
+
+_BOOTS: Final = """
+UPDATE boots SET wall_offset = o.wall_offset, pairs = o.pairs, correction = 0, drift = 0,
+  reference_at = 0, bound_s = NULL
+FROM (SELECT boot, median(wall_at - monotonic_at) wall_offset, count(*) pairs
+  FROM clock JOIN processes USING (process) GROUP BY boot) o WHERE o.boot = boots.boot;
+"""
+
+# The end of a log is the last of its lines; a rotated part that is missing shows in the headers.
+_GAPS: Final = """
+DELETE FROM gaps WHERE kind IN ('end', 'part', 'dropped');
+INSERT INTO gaps SELECT process, file, line, 'end', NULL, 'the log has no last line', last_at, NULL
+  FROM processes JOIN (
+    SELECT process, max((file, coalesce(line, 0))) last FROM written GROUP BY process
+  ) w USING (process) WHERE NOT ended;
+INSERT INTO gaps
+SELECT process, file, line, 'part', lines_before - before, 'earlier files of this log are missing',
+  from_at, "at"
+FROM (
+  SELECT *, lag(part) OVER log AS part_before, lag("at") OVER log AS from_at,
+    0 AS before
+  FROM written WHERE part IS NOT NULL WINDOW log AS (PARTITION BY process ORDER BY part, "at")
+) WHERE part > coalesce(part_before, -1) + 1;
+INSERT INTO gaps SELECT d.process, d.file, d.line, 'dropped', d.lines, d.reason,
+  CASE WHEN d.reason = 'log_bytes_max' THEN NULL ELSE coalesce(
+    (SELECT max("at") FROM clock c WHERE c.file = d.file AND c.line < d.line), NULL) END,
+  CASE WHEN d.reason = 'log_bytes_max' THEN p.first_at ELSE d."at" END
+FROM dropped d JOIN processes p USING (process);
+UPDATE gaps SET from_at = last_at FROM processes p
+WHERE kind = 'cut' AND p.process = gaps.process AND from_at IS NULL AND last_at IS NOT NULL;
+"""
+
+_MESSAGES: Final = """
+DELETE FROM messages;
+INSERT INTO messages
+WITH own AS (
+  SELECT sender, sequence, kind, job, shard, blocks, nbytes, sends, outcome, enqueued_at, sent_at,
+    answered_at, earlier, process, file, line
+  FROM request_done
+  QUALIFY row_number() OVER (PARTITION BY sender, sequence ORDER BY answered_at, line) = 1
+), earlier AS (
+  SELECT sender, unnest(earlier) AS sequence, sequence AS line_of, kind, job, shard, blocks, nbytes,
+    sends, enqueued_at, process, file, line
+  FROM request_done WHERE len(earlier) > 0
+), replica AS (
+  SELECT sender, sequence, kind, job, shard, blocks, nbytes, sends, outcome, NULL AS line_of,
+    enqueued_at, sent_at, answered_at, process, file, line FROM own
+  UNION ALL
+  SELECT sender, sequence, any_value(kind), any_value(job), any_value(shard), any_value(blocks),
+    any_value(nbytes), max(sends), 'sent again', max(line_of), min(enqueued_at), NULL, NULL,
+    any_value(process), any_value(file), max(line)
+  FROM earlier ANTI JOIN own USING (sender, sequence) GROUP BY sender, sequence
+), broker AS (
+  SELECT sender, sequence, any_value(kind) AS kind, any_value(shard) AS shard,
+    any_value(nbytes) AS nbytes, min(received_at) AS passed_at,
+    CASE WHEN any_value(outcome) = 'unfinished' THEN NULL ELSE min(answered_at) END AS returned_at,
+    any_value(process) AS process, any_value(file) AS file, min(line) AS line, count(*) AS times
+  FROM forwarded GROUP BY sender, sequence
+), shard AS (
+  SELECT sender, sequence, any_value(kind) AS kind, any_value(number) AS job,
+    any_value(step) AS step, any_value(nbytes) AS nbytes, any_value(blocks) AS blocks,
+    min(received_at) AS received_at, min(applied_at) AS applied_at, min("at") AS replied_at,
+    any_value(process) AS process, any_value(file) AS file, min(line) AS line, count(*) AS times
+  FROM (
+    SELECT sender, sequence, 'Push' AS kind, number, step, nbytes, len(keys) AS blocks, received_at,
+      applied_at, "at", process, file, line FROM applied
+    UNION ALL SELECT sender, sequence, 'Fetch', NULL, NULL, nbytes, len(keys) + unchanged,
+      received_at, NULL, "at", process, file, line FROM served
+    UNION ALL SELECT sender, sequence, 'Create', NULL, NULL, nbytes, len(keys),
+      received_at, received_at, "at", process, file, line FROM values_taken
+  ) GROUP BY sender, sequence
+), refused AS (
+  SELECT sender, sequence, any_value(r.kind) AS kind, arg_max(code, "at") AS code,
+    arg_max(r.file, "at") AS file, arg_max(r.line, "at") AS line,
+    count(*) FILTER (p.role = 'shard') AS at_shard, count(*) FILTER (p.role = 'broker') AS at_broker
+  FROM request_refused r JOIN processes p USING (process)
+  WHERE r.kind IN ('Push', 'Fetch', 'Create') GROUP BY sender, sequence
+), step AS (
+  SELECT m.incarnation AS sender, number AS job, 'Push' AS kind, any_value(step) AS step
+    FROM push_done JOIN members m USING (process) GROUP BY ALL
+  UNION ALL SELECT m.incarnation, "fetch", 'Fetch', any_value(step)
+    FROM fetch_done JOIN members m USING (process) GROUP BY ALL
+)
+SELECT sender, sequence, coalesce(r.kind, s.kind, b.kind, f.kind) AS kind, rp.name AS replica,
+  coalesce(r.shard, sp.number, b.shard) AS shard, coalesce(r.job, s.job) AS job,
+  coalesce(s.step, t.step) AS step, coalesce(r.nbytes, s.nbytes, b.nbytes) AS nbytes,
+  coalesce(r.blocks, s.blocks) AS blocks, r.sends, r.outcome, r.line_of, f.code,
+  r.enqueued_at, r.sent_at, r.answered_at, rp.boot,
+  b.passed_at, b.returned_at, bp.boot, bp.name,
+  s.received_at, s.applied_at, s.replied_at, sp.boot,
+  coalesce(b.times, 0) + coalesce(f.at_broker, 0), coalesce(s.times, 0) + coalesce(f.at_shard, 0),
+  r.file, r.line, b.file, b.line, s.file, s.line, f.file, f.line
+FROM replica r FULL JOIN broker b USING (sender, sequence) FULL JOIN shard s USING (sender, sequence)
+FULL JOIN refused f USING (sender, sequence)
+LEFT JOIN members m ON m.incarnation = sender
+LEFT JOIN processes rp ON rp.process = coalesce(r.process, m.process)
+LEFT JOIN processes bp ON bp.process = b.process
+LEFT JOIN processes sp ON sp.process = s.process
+LEFT JOIN step t ON t.sender = sender AND t.job = r.job AND t.kind = r.kind;
+"""
+
+
+def join_all(db: duckdb.DuckDBPyConnection, *, raw_clocks: bool = False) -> None:
+    """Make all that is joined, from the lines that are there."""
+    db.execute(_MEMBERS)
+    _sum_up(db)
+    db.execute(_BOOTS)
+    db.execute(_GAPS)
+    _name_blocks(db)
+    db.execute(_MESSAGES)
+    db.execute(MACROS)
+    db.execute(views())
+    if not raw_clocks:
+        line_up(db)
+
+
+def _sum_up(db: duckdb.DuckDBPyConnection) -> None:
+    """Count the lines of each process and file; find out whose log is ended."""
+    counted = " UNION ALL ".join(
+        f'SELECT process, file, count(*) AS n, min("at") AS first, max("at") AS last '
+        f'FROM "{table_of(event)}" GROUP BY ALL'
+        for event in EVENTS.values()
+    )
+    db.execute(f"CREATE OR REPLACE TEMP TABLE counted AS {counted}")
+    db.execute("""
+        UPDATE processes SET first_at = c.first, last_at = c.last, records = c.n,
+          ended = coalesce(l.last >= c.last, false), error = l.error
+        FROM (SELECT process, min(first) AS first, max(last) AS last, sum(n) AS n
+          FROM counted GROUP BY process) c
+        LEFT JOIN (SELECT process, max("at") AS last, max(nullif(error, '')) AS error
+          FROM "left" GROUP BY process) l USING (process)
+        WHERE c.process = processes.process;
+        UPDATE processes SET records = 0, ended = false WHERE records IS NULL;
+        UPDATE files SET records = coalesce(
+          (SELECT sum(n) FROM counted c WHERE c.file = files.file), 0),
+          bad = (SELECT count(*) FROM gaps g WHERE g.file = files.file AND kind = 'corrupt');
+    """)
+
+
+def _name_blocks(db: duckdb.DuckDBPyConnection) -> None:
+    rows = db.execute("SELECT DISTINCT names, counts FROM layout_accepted").fetchall()
+    named = [
+        (block_key(name, number), name, number)
+        for names, counts in rows
+        for name, count in zip(names or (), counts or (), strict=False)
+        for number in range(count)
+    ]
+    db.execute("DELETE FROM blocks")
+    if named:
+        db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", named)
