@@ -30,7 +30,7 @@ Every line has these three fields, and then those of its event:
 - Fields that end in `_ms` are durations in milliseconds.
 - A message is named by `sender` and `sequence`, at every actor that it passes. One that is never
   answered has a line too: when its deadline has passed, or when the process ends.
-- At a shard, `at` is when the answer had been sent.
+- At a shard, `at` is when the answer is sent: the line is written just before.
 - Numbers that are not finite are written as `null`.
 - A file may end in a line that was cut short, when its process was killed.
 """

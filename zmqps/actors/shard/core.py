@@ -332,7 +332,7 @@ class ShardCore:
             if isinstance(created, Refused):
                 return created
             note = Note(serving.values_taken(message, created, arrays, now))
-            return [self._reply(message, created, peer), note, *self._ready_perhaps(now)]
+            return [note, self._reply(message, created, peer), *self._ready_perhaps(now)]
         if not self._ready:
             return Refused("not_ready", "not all blocks have values yet", self._epoch)
         if isinstance(body, Fetch):
@@ -356,7 +356,7 @@ class ShardCore:
         self.tally.fetches += 1
         self.tally.bytes_out += sum(array.nbytes for array in given)
         note = Note(serving.served(message, fetched, self.blocks.term, given, now))
-        return [self._reply(message, fetched, peer, given), note]
+        return [note, self._reply(message, fetched, peer, given)]
 
     # --- Answers ----------------------------------------------------------------------------------
 
@@ -366,10 +366,10 @@ class ShardCore:
         for push in pushes:
             self.tally.pushed(push)
             pushed = Pushed(push.body.number, tuple(push.done()))
-            effects.append(self._reply(push.message, pushed, push.peer))
             effects += [Note(note) for note in serving.nonfinite_refused(push)]
             assert self.blocks is not None
             effects.append(Note(serving.applied(push, self.blocks.term, now)))
+            effects.append(self._reply(push.message, pushed, push.peer))
         return effects
 
     def _reply(self, message: Message, body: Body, peer: Peer, arrays: Arrays = ()) -> Send:
