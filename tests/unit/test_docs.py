@@ -17,7 +17,16 @@ from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.coordinator.tasks import MetricsRow
 from zmqps.consensus.settings import RoundSettings
 from zmqps.jobfile.consensus import load_problem
-from zmqps.protocol import agent_events, events, events_reference, keys, messages, parts, wire
+from zmqps.protocol import (
+    agent_events,
+    events,
+    events_reference,
+    keys,
+    messages,
+    parts,
+    sandblaster_events,
+    wire,
+)
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
 from zmqps.runs.folder import ADDRESS, JOB, SUMMARY
@@ -333,10 +342,11 @@ def test_every_event_is_there_and_every_meaning_is_used():
 
 
 def test_the_catalogue_lists_every_event_class():
+    modules = [module.__name__ for module in (events, agent_events, sandblaster_events)]
     classes = {
         item
         for item in vars(events).values()
-        if isinstance(item, type) and item.__module__ in (events.__name__, agent_events.__name__)
+        if isinstance(item, type) and item.__module__ in modules
     }
     assert isinstance(events.Event, UnionType)
     assert classes == set(get_args(events.Event))

@@ -23,9 +23,13 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Send these rows, except of blocks whose version is the one known."""
+    """Send these rows, except of blocks whose version is the one known.
+
+    `vector` names another vector than the parameters (Sandblaster); it is sent in any version.
+    """
 
     wants: tuple[Want, ...]
+    vector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,15 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Part of push `number` of the sender's incarnation: accrued gradients, one array per part."""
+    """Part of push `number` of the sender's incarnation: accrued gradients, one array per part.
+
+    With an `evaluation`, they are those of portions, and wait until they are counted (Sandblaster).
+    """
 
     number: int
     step: int
     parts: tuple[Part, ...]
+    evaluation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
+from zmqps.protocol.sandblaster_events import (
+    IterationDone,
+    OperationsDone,
+    PortionComputed,
+    PortionsCounted,
+    Staged,
+)
 
 SCHEMA: Final = 2
 """Version of this catalogue: grows when a field changes its meaning or an event goes."""
@@ -425,4 +432,5 @@ Event = (
     | ValuesTaken | RequestRefused | MalformedReceived | NonfiniteRefused | WindowFull | StepDone
     | EvaluationDone | CheckpointDone | CheckpointFailed | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
+    | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
 )  # fmt: skip

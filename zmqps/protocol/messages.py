@@ -1,7 +1,8 @@
 """What actors say to each other: one frozen class per kind of message, its fields with types.
 
 `docs/protocol.md` says who sends what to whom, and when; it changes together with the classes,
-which are in `control_messages`, `data_messages` and `agent_messages` and are imported from here.
+which are in `control_messages`, `data_messages` and `sandblaster_messages` and
+`agent_messages`, and are imported from here.
 `protocol.wire` turns a `Message` into frames and back, and checks each field against its type.
 """
 
@@ -45,6 +46,13 @@ from zmqps.protocol.data_messages import (
     Push,
     Pushed,
 )
+from zmqps.protocol.sandblaster_messages import (
+    Operate,
+    Operated,
+    Portion,
+    PortionDone,
+    PortionsSent,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -72,6 +80,11 @@ __all__ = [
     "Hello",
     "Leave",
     "Message",
+    "Operate",
+    "Operated",
+    "Portion",
+    "PortionDone",
+    "PortionsSent",
     "Progress",
     "Push",
     "Pushed",
@@ -96,6 +109,7 @@ Body = (
     | Roster | Release | Progress | ShardReport | BrokerReport | Evaluate | Evaluated | Save | Saved
     | Stop | Stopped | Leave | AskStatus | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
+    | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport
 )  # fmt: skip
 

@@ -44,7 +44,7 @@ class Receipt(NamedTuple):
     """
 
     key: int
-    outcome: Literal["applied", "duplicate", "nonfinite"]
+    outcome: Literal["applied", "duplicate", "nonfinite", "staged", "late"]
     version: Version
     staleness: int
 
