@@ -26,15 +26,19 @@ from zmqps.runtime.addresses import (
     WILDCARDS,
     PlaceError,
     Told,
+    is_loopback,
     read_endpoint,
     split_host,
 )
 from zmqps.runtime.interfaces import facing
+from zmqps.runtime.security_keys import split_name
 
-COORDINATOR, BIND, ADVERTISE, RUN_DIR, CLUSTER = (
-    f"ZMQPS_{name}" for name in ("COORDINATOR", "BIND", "ADVERTISE", "RUN_DIR", "CLUSTER")
+VARIABLES: Final = tuple(
+    f"ZMQPS_{name}"
+    for name in ("COORDINATOR", "BIND", "ADVERTISE", "RUN_DIR", "CLUSTER", "KEYS", "INSECURE")
 )
-VARIABLES: Final = (COORDINATOR, BIND, ADVERTISE, RUN_DIR, CLUSTER)
+COMMON: Final = ("run_dir", "keys", "insecure")
+"""What a cluster file may tell for all hosts, or for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,21 @@ class Place:
 
     `coordinator` is the endpoint to call; `bind` the endpoints to bind (port 0: the system's);
     `advertise` the host under which others reach what is bound (None: as bound); `run_dir` where
-    this process's logs go (None: where the coordinator says).
+    this process's logs go (None: where the coordinator says). `keys` is its key folder, or a
+    key file in one; with `insecure` it may do without where strangers can reach it.
     """
 
     coordinator: str
     bind: tuple[str, ...]
     advertise: str | None = None
     run_dir: Path | None = None
+    keys: Path | None = None
+    insecure: bool = False
+
+    @property
+    def exposed(self) -> tuple[str, ...]:
+        """The endpoints to bind where strangers can do as they please, for want of keys."""
+        return () if self.keys else tuple(e for e in self.bind if not is_loopback(e))
 
 
 def find_place(
@@ -63,8 +75,8 @@ def find_place(
     """Put a place together. Raise PlaceError for what cannot be one.
 
     `options` holds what the command line told: coordinator, bind (a list), advertise, run_dir,
-    cluster (the file). `host` is this machine's name; `facing` returns this machine's address on
-    the way to a host.
+    keys, insecure, cluster (the file). `host` is this machine's name; `facing` returns this
+    machine's address on the way to a host.
     """
     told = _told(options or {}, environ, host or os.uname().nodename)
     default = Told("default", f"{LOOPBACK}:{PORT}")
@@ -79,7 +91,20 @@ def find_place(
         bind = (_beside(coordinator, at, facing),)
     advertise = _advertise(told.get("advertise"), bind, host or os.uname().nodename)
     run_dir = _folder(told.get("run_dir"))
-    return Place(coordinator, bind, advertise, run_dir)
+    keys = Path(str(told["keys"].value)).expanduser() if "keys" in told else None
+    insecure = _truth(told.get("insecure"))
+    return Place(coordinator, bind, advertise, run_dir, keys, insecure)
+
+
+def refuse_exposed(place: Place) -> None:
+    """Raise PlaceError when strangers could reach what is bound, and nobody said that they may."""
+    if place.exposed and not place.insecure:
+        raise PlaceError(
+            "--bind",
+            ", ".join(place.exposed),
+            "without keys anybody who reaches it can read and change everything; name a key "
+            "folder with --keys (zmqps keys makes one), or say --insecure",
+        )
 
 
 # --- What is told, by whom ------------------------------------------------------------------------
@@ -90,7 +115,7 @@ def _told(options: Mapping[str, Any], environ: Mapping[str, str], host: str) -> 
     told = {
         name: Told("--" + name.replace("_", "-"), value)
         for name, value in options.items()
-        if value not in (None, (), "")
+        if value not in (None, (), "", False)
     }
     for variable in VARIABLES:
         if environ.get(variable):
@@ -113,12 +138,12 @@ def _read_cluster(told: Told, host: str) -> dict[str, Told]:
     for problem in document.faults.values():
         raise PlaceError(told.source, told.value, str(problem))
     file = str(told.value)
-    values = _mapping(file, document.values, ("coordinator", "run_dir", "hosts"))
+    values = _mapping(file, document.values, ("coordinator", *COMMON, "hosts"))
     hosts = _mapping(f"{file}: hosts", values.pop("hosts", {}), None)
     found = {name: Told(f"{file}: {name}", value) for name, value in values.items()}
     for name, about in hosts.items():
         place = f"{file}: hosts.{name}"
-        for key, value in _mapping(place, about, ("bind", "advertise", "run_dir")).items():
+        for key, value in _mapping(place, about, ("bind", "advertise", *COMMON)).items():
             if name in (host, host.partition(".")[0]):
                 found[key] = Told(f"{place}.{key}", value)
     return {name: value for name, value in found.items() if value.value is not None}
@@ -148,7 +173,7 @@ def _each(told: Told) -> list[Told]:
 
 def _beside(coordinator: str, told: Told, facing: Callable[[str], str]) -> str:
     """Return what to bind so that those who reach the coordinator can reach this process too."""
-    host = coordinator.removeprefix("tcp://").rpartition(":")[0]
+    host = split_name(coordinator)[1].removeprefix("tcp://").rpartition(":")[0]
     if coordinator.startswith("ipc://") or host in (LOOPBACK, "localhost"):
         return f"tcp://{LOOPBACK}:0"
     try:
@@ -168,6 +193,16 @@ def _advertise(told: Told | None, bind: tuple[str, ...], host: str) -> str | Non
     if port is not None or name in WILDCARDS:
         raise PlaceError(told.source, told.value, "needs a host name or address without a port")
     return name
+
+
+def _truth(told: Told | None) -> bool:
+    if told is None:
+        return False
+    if told.value in (True, "1", "true"):
+        return True
+    if told.value in (False, "0", "false"):
+        return False
+    raise PlaceError(told.source, told.value, "allowed: true, false")
 
 
 def _folder(told: Told | None) -> Path | None:

@@ -22,6 +22,7 @@ from zmqps.data.load import load
 from zmqps.job import JobSettings, agreed_terms
 from zmqps.models.network import Network
 from zmqps.places import Place
+from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Release, Role
 from zmqps.protocol.settings import ClusterSettings
@@ -38,8 +39,11 @@ from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.process import run_process
 from zmqps.runtime.record import record_work
 from zmqps.runtime.run_folder import LOGS, begin_log
+from zmqps.runtime.security import Security
+from zmqps.runtime.security_gate import Gate
+from zmqps.runtime.security_keys import join_name, read_keys
 from zmqps.runtime.shard_work import SHARD_WORK
-from zmqps.runtime.transport import Context, Router, bind_router, new_context
+from zmqps.runtime.transport import Context, Router, listen, new_context
 
 TELLS_PER_EPOCH = 50
 """Reports of progress in an epoch, at least: a run ends that close to its target."""
@@ -63,6 +67,7 @@ def replica(place: Place, job: JobSettings) -> int:
     client = Client(
         place.coordinator,
         role="replica",
+        keys=place.keys,
         run_dir=place.run_dir,
         start_deadline_s=job.cluster.start_deadline_ms / 1e3,
     )
@@ -113,13 +118,18 @@ def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
 def _serve(role: Role, place: Place) -> int:
     """Run a broker or a shard: one core with a bound socket and a session with the coordinator."""
     context = new_context()
-    front = _bind(context, place, role)
+    security = secure(place, role)
+    front = listen(context, (ipc_endpoint(role), *place.bind))
+    gate = Gate(context, security, role, front).start()
     host = host_id()
     log = open_log(role, host, ClusterSettings().log_bytes_max)
     identity = f"{role}-{secrets.token_hex(8)}".encode()
-    endpoints = tuple(advertised(endpoint, place.advertise) for endpoint in front.endpoints)
+    endpoints = reached_at(front, place, security)
     membership = Membership(Who(role, host, os.getpid(), identity, place.coordinator, endpoints))
-    begin = Inline(begin_log(log, host, place.run_dir))
+    serve = security.welcome(
+        lambda _: front.serve(security, role), begin_log(log, host, place.run_dir)
+    )
+    begin = Inline(serve)
     core: Core = BrokerCore(membership) if role == "broker" else ShardCore(membership)
     loop = Loop(
         role,
@@ -130,20 +140,38 @@ def _serve(role: Role, place: Place) -> int:
         routers={"front": front},
         tasks={BeginLog: begin} if role == "broker" else {BeginLog: begin, **SHARD_WORK},
         raw=role == "broker",
+        security=security,
     )
-    return _run([loop], log, context)
+    warn_exposed(place, role, log)
+    return _run([loop], log, context, gate)
 
 
-def _run(loops: list[Loop], log: Log, context: Context) -> int:
+def _run(loops: list[Loop], log: Log, context: Context, gate: Gate | None = None) -> int:
     """Run a member's loops. That there is no coordinator is taken for the user's mistake."""
-    code = run_process(loops, log, context=context)
+    code = run_process(loops, log, context=context, gate=gate)
     alone = any((loop.error or "").startswith("no coordinator answered") for loop in loops)
     return 2 if alone else code
 
 
-def _bind(context: Context, place: Place, name: str) -> Router:
-    """Bind where the place says, and an ipc endpoint for this host's others."""
-    return bind_router(context, (ipc_endpoint(name), *place.bind), ClusterSettings())
+def secure(place: Place, role: str, cluster: ClusterSettings | None = None) -> Security:
+    """Return what a process shares about strangers. Raises PlaceError for keys that are none."""
+    keys = read_keys(place.keys, role) if place.keys else None
+    return Security(keys, cluster or ClusterSettings())
+
+
+def reached_at(front: Router, place: Place, security: Security) -> tuple[str, ...]:
+    """Return the endpoints under which others reach what is bound, and whose key is there."""
+    name = security.keys.name if security.keys else ""
+    bound = (advertised(endpoint, place.advertise) for endpoint in front.endpoints)
+    return tuple(join_name(name, endpoint) if name else endpoint for endpoint in bound)
+
+
+def warn_exposed(place: Place, role: str, log: Log) -> None:
+    """Say, and log, that strangers can reach this process."""
+    if place.exposed:
+        where = ", ".join(place.exposed)
+        tell(role, f"INSECURE: {where} is open to everybody, without keys (--insecure)")
+        log.write(role, events.Insecure(list(place.exposed)))
 
 
 def advertised(endpoint: str, host: str | None) -> str:
@@ -170,11 +198,14 @@ def coordinator(
     The endpoints that it listens on are written to `coordinator.json` there.
     """
     context = new_context()
-    front = bind_router(context, place.bind, cluster)
-    endpoints = [advertised(endpoint, place.advertise) for endpoint in front.endpoints]
+    security = secure(place, "coordinator", cluster)
+    front = listen(context, place.bind)
+    gate = Gate(context, security, "coordinator", front).start()
+    front.serve(security, "coordinator")
+    endpoints = reached_at(front, place, security)
     host = host_id()
     log = open_log("coordinator", host, cluster.log_bytes_max)
-    log.begin(run_dir / LOGS, "coordinator")
+    log.begin(run_dir / LOGS, "coordinator", settings=events.settings_digest(cluster.model_dump()))
     folder = newest_checkpoint(resume) if resume else None
     core = CoordinatorCore(
         run=run_dir.name,
@@ -197,9 +228,10 @@ def coordinator(
         mailbox=Mailbox(),
         routers={"front": front},
         tasks=record_work(run_dir),
-        limits=cluster,
+        security=security,
     )
-    code = run_process([loop], log, context=context)
+    warn_exposed(place, "coordinator", log)
+    code = run_process([loop], log, context=context, gate=gate)
     found = (read_summary(run_dir) or {}).get("final_accuracy")
     measured = f"; test accuracy {found:.4f}" if isinstance(found, float) else ""
     tell("coordinator", f"ended{measured}; run folder {run_dir}")

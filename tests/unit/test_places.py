@@ -147,7 +147,10 @@ def test_a_cluster_file_is_read_for_this_host(tmp_path):
     [
         ("coordinator: [a, b]", r"cluster.yaml: coordinator: .*is no address"),
         ("coordinator: 'a:x'", r"cluster.yaml: coordinator: 'a:x': is no address"),
-        ("coordinater: a", r"'coordinater': is no setting; allowed: coordinator, run_dir, hosts"),
+        (
+            "coordinater: a",
+            "'coordinater': is no setting; allowed: coordinator, run_dir, keys, insecure, hosts",
+        ),
         ("hosts: {alpha: {bnd: a}}", r"hosts.alpha: 'bnd': is no setting; allowed: bind"),
         ("hosts: {alpha: {bind: 5}}", r"hosts.alpha.bind: .*is no address"),
         ("hosts: {alpha: {bind: []}}", r"hosts.alpha.bind: .*is no address"),

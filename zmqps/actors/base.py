@@ -31,12 +31,16 @@ LATE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A well-formed message arrived on `link`; `peer` is its return address."""
+    """A well-formed message arrived on `link`; `peer` is its return address.
+
+    `actor` is the name of the key that it came with; "" if it came with none.
+    """
 
     link: str
     message: Message
     arrays: Arrays = ()
     peer: tuple[bytes, ...] = ()
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Passing:
     message: Message
     frames: Sequence[Any]
     peer: tuple[bytes, ...] = ()
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ Then it says hello again, and there is a second `Welcome`: with the same incarna
 coordinator is back that remembers it; with a new one, when it begins afresh.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from zmqps.actors.base import Effect, Exit, Note, Open, Send, Work
 from zmqps.actors.session import Session
@@ -51,7 +52,7 @@ class BeginLog:
     """The process has a name now, and its log a place: the run's folder, if that is on this host.
 
     `run_dir` is the coordinator's folder of the run, and `host` is where that is; `bytes_max`
-    bounds the log.
+    bounds the log. `cluster` holds all limits, which count from here on.
     """
 
     run: str
@@ -59,6 +60,7 @@ class BeginLog:
     host: str
     name: str
     bytes_max: int
+    cluster: dict[str, Any] = field(default_factory=dict)
 
 
 class Membership:
@@ -183,7 +185,7 @@ class Membership:
         if before is None or before.name != welcome.name:
             begin = BeginLog(
                 welcome.run, welcome.run_dir, welcome.host, welcome.name,
-                self.limit("log_bytes_max"),
+                self.limit("log_bytes_max"), welcome.cluster,
             )  # fmt: skip
             effects.insert(0, Work(begin))
         return effects, True

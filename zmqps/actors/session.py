@@ -19,6 +19,7 @@ from zmqps.protocol.messages import (
     Hello,
     Message,
     Progress,
+    RefusedReport,
     Roster,
     Routes,
     ShardReport,
@@ -27,7 +28,8 @@ from zmqps.protocol.messages import (
 )
 
 TOLD_AGAIN = (
-    Hello, Welcome, Heartbeat, Bye, Progress, ShardReport, BrokerReport, AskStatus, Status,
+    Hello, Welcome, Heartbeat, Bye, Progress, ShardReport, BrokerReport,
+    RefusedReport, AskStatus, Status,
 )  # fmt: skip
 """What need not arrive: it is repeated, or nobody waits for it."""
 

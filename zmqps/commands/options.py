@@ -39,6 +39,14 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+def keys_option(function: Function) -> Function:
+    """Add --keys."""
+    return click.option(
+        "--keys", type=FOLDER, metavar="FOLDER",
+        help="The key folder of the cluster, or a key file in it  [$ZMQPS_KEYS]",
+    )(function)  # fmt: skip
+
+
 def address_options(function: Function) -> Function:
     """Add the options that say where a process is."""
     options = [
@@ -55,6 +63,11 @@ def address_options(function: Function) -> Function:
         click.option(
             "--advertise", metavar="HOST",
             help="The name under which others reach this host  [$ZMQPS_ADVERTISE]",
+        ),
+        keys_option,
+        click.option(
+            "--insecure", is_flag=True,
+            help="Listen without keys where others can reach it.",
         ),
         click.option(
             "--run-dir", type=FOLDER, metavar="DIR",

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from zmqps.places import Place
 
 
-def _place(*, is_coordinator: bool = False, **options: Any) -> "Place":
+def _place(*, is_coordinator: bool = False, listens: bool = True, **options: Any) -> "Place":
     """Return where this process is. A child of a launcher also sees to it that it dies with it."""
-    from zmqps.places import find_place
+    from zmqps.places import find_place, refuse_exposed
     from zmqps.runtime.children import die_with_parent
 
     die_with_parent()
-    return find_place(is_coordinator=is_coordinator, options=options)
+    place = find_place(is_coordinator=is_coordinator, options=options)
+    if listens:
+        refuse_exposed(place)
+    return place
 
 
 @click.command(
@@ -160,7 +163,7 @@ def replica(job_file: str, settings: dict[str, object], **options: Any) -> int:
     Each has its own part of the data. It may join and leave at any time. Its
     model and update rule must be those of the cluster.
     """
-    place = _place(**options)
+    place = _place(listens=False, **options)
     from zmqps import roles
     from zmqps.job import load_job
 

@@ -36,7 +36,7 @@ class Refused:
 
     code: Literal[
         "version", "full", "model", "not_owner", "not_ready", "stale_incarnation", "unknown_member",
-        "credit", "bad_request", "unreachable", "values",
+        "credit", "bad_request", "unreachable", "values", "forbidden",
     ]  # fmt: skip
     reason: str
     epoch: int = 0
@@ -192,6 +192,16 @@ class BrokerReport:
     pending: int
     bytes_forwarded: int
     clients: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedReport:
+    """What a broker or a shard has turned away so far: how many, by reason (totals).
+
+    Of messages that are none, requests that were refused, and connections that never became one.
+    """
+
+    reasons: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

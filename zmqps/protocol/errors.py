@@ -7,7 +7,18 @@ T = TypeVar("T")
 
 
 class ProtocolError(ValueError):
-    """A peer's mistake: what it sent breaks the protocol. Received bytes raise nothing else."""
+    """A peer's mistake: what it sent breaks the protocol. Received bytes raise nothing else.
+
+    `code` is what it is counted as.
+    """
+
+    code = "malformed"
+
+
+class ForeignError(ProtocolError):
+    """Bytes that were never meant to be a message of this protocol."""
+
+    code = "foreign"
 
 
 class LocalError(ValueError):

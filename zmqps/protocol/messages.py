@@ -24,6 +24,7 @@ from zmqps.protocol.control_messages import (
     Leave,
     Progress,
     Refused,
+    RefusedReport,
     Release,
     Role,
     Roster,
@@ -89,6 +90,7 @@ __all__ = [
     "Push",
     "Pushed",
     "Refused",
+    "RefusedReport",
     "Release",
     "Role",
     "Roster",
@@ -106,8 +108,8 @@ __all__ = [
 
 Body = (
     Hello | Welcome | Refused | Heartbeat | Bye | Routes | Declare | Declared | Assign | Assigned
-    | Roster | Release | Progress | ShardReport | BrokerReport | Evaluate | Evaluated | Save | Saved
-    | Stop | Stopped | Leave | AskStatus | Status
+    | Roster | Release | Progress | ShardReport | BrokerReport | RefusedReport
+    | Evaluate | Evaluated | Save | Saved | Stop | Stopped | Leave | AskStatus | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
     | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport

@@ -8,9 +8,6 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-FRAME_BYTES_MAX: Final = 64 * MIB
-"""Sockets are bound before a process knows the cluster's limits: with this one."""
-
 Count = Annotated[int, Field(ge=1, le=1 << 31)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 44)]
 Milliseconds = Annotated[int, Field(ge=1, le=1 << 31)]
@@ -25,6 +22,8 @@ ORDER: Final = (  # the first may be at most the second; it is declared before i
     ("fetch_window_bytes", "broker_budget_bytes"),
     ("push_window_bytes", "shard_budget_bytes"),
     ("fetch_window_bytes", "shard_budget_bytes"),
+    ("broker_budget_bytes", "unread_bytes_max"),
+    ("shard_budget_bytes", "unread_bytes_max"),
     ("heartbeat_ms", "suspect_ms"),
     ("suspect_ms", "gone_ms"),
     ("retry_ms", "deadline_ms"),
@@ -54,8 +53,7 @@ class ClusterSettings(Settings):
         4 * MIB, description="Arrays in one message; several messages are in flight."
     )
     frame_bytes_max: Bytes = Field(
-        FRAME_BYTES_MAX,
-        le=FRAME_BYTES_MAX,
+        64 * MIB,
         description="Largest frame that a socket takes in; a larger one ends its peer.",
     )
     push_window_bytes: Bytes = Field(
@@ -72,12 +70,30 @@ class ClusterSettings(Settings):
         GIB, description="All messages that a shard holds; it grants credit within this sum."
     )
 
+    unread_bytes_max: Bytes = Field(
+        GIB + GIB // 2,
+        description="All that the connections of a process may have in memory, received and not "
+        "read, or sent and not acknowledged, by strangers too; the largest is cut off above it.",
+    )
+    messages_unread_max: Count = Field(
+        16_384, description="Messages of one connection that wait; then its peer waits."
+    )
+    arrays_max: Annotated[int, Field(ge=1, le=4096)] = Field(
+        4096, description="Arrays in one message at most; one with more ends its peer's connection."
+    )
+    connections_max: Count = Field(
+        4096, description="TCP connections of a process; one more is cut off at once."
+    )
+
     pushes_in_flight_max: Count = Field(
         8,
         description="Pushes of one replica in flight, however small: more would only make them "
         "stale.",
     )
 
+    handshake_ms: Milliseconds = Field(
+        10_000, description="A connection that has shown no key after this is cut off."
+    )
     heartbeat_ms: Milliseconds = Field(
         500, description="Longest silence before an actor says that it is there."
     )

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ WILDCARDS: Final = ("*", "0.0.0.0", "[::]")
 IPC_BYTES_MAX: Final = 107  # of a path, as sockets have it
 
 FORMS: Final = "allowed: HOST, HOST:PORT, tcp://HOST:PORT (an IPv6 address in brackets), ipc://PATH"
+_ACTOR: Final = re.compile(r"[a-z]+(-[A-Za-z0-9_.-]{1,40})?")  # as in security_keys
 _HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
 
 
@@ -34,7 +36,8 @@ class Told:
 def read_endpoint(told: Told, port: int, *, wildcard: bool = False) -> str:
     """Return the endpoint that a friendly address means; `port` is for those that name none.
 
-    With `wildcard` it is one to bind: `*` and port 0 are allowed.
+    With `wildcard` it is one to bind: `*` and port 0 are allowed. One to call may begin with the
+    name of the key that is expected there: NAME@HOST:PORT.
     """
     text = told.value.strip() if isinstance(told.value, str) else None
     if not text:
@@ -43,7 +46,10 @@ def read_endpoint(told: Told, port: int, *, wildcard: bool = False) -> str:
         return _ipc(told, text)
     if "://" in text.removeprefix("tcp://"):
         raise PlaceError(told.source, text, f"has an unknown transport; {FORMS}")
-    host, number = split_host(told, text.removeprefix("tcp://"))
+    name, at, rest = text.removeprefix("tcp://").rpartition("@")
+    if at and not _ACTOR.fullmatch(name):
+        raise PlaceError(told.source, text, f"{name!r} is no name of a key to call; {FORMS}")
+    host, number = split_host(told, rest)
     if number is None:
         number = port
     if not (0 if wildcard else 1) <= number < 1 << 16:
@@ -51,7 +57,21 @@ def read_endpoint(told: Told, port: int, *, wildcard: bool = False) -> str:
         raise PlaceError(told.source, text, f"port {number}, allowed: {low} to 65535")
     if host in WILDCARDS and not wildcard:
         raise PlaceError(told.source, text, "is no address to call; name one of that host")
-    return f"tcp://{host}:{number}"
+    return f"tcp://{'' if wildcard else name + at}{host}:{number}"
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Say whether only processes of this machine can reach what is bound at an endpoint."""
+    if not endpoint.startswith("tcp://"):
+        return True
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host in ("*", ""):
+        return False
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found)
 
 
 def split_host(told: Told, text: str) -> tuple[str, int | None]:

@@ -12,6 +12,7 @@ import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -48,6 +49,8 @@ from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import Inline, Loop, TaskHandler
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.run_folder import begin_log
+from zmqps.runtime.security import Security
+from zmqps.runtime.security_keys import read_keys
 from zmqps.runtime.transport import new_context
 
 LEAVE_S = 5.0
@@ -77,12 +80,12 @@ class Client:
         *,
         role: Role = "client",
         run_dir: str | os.PathLike[str] | None = None,
+        keys: str | os.PathLike[str] | None = None,
         start_deadline_s: float = 60.0,
     ):
-        told = Told("ZMQPS_COORDINATOR", os.environ.get("ZMQPS_COORDINATOR") or LOOPBACK)
-        if coordinator is not None:
-            told = Told("coordinator", coordinator)
-        endpoint = read_endpoint(told, PORT)
+        endpoint = _endpoint(coordinator)
+        folder = keys or os.environ.get("ZMQPS_KEYS")
+        self.security = Security(read_keys(Path(folder), role) if folder else None)
         host = host_id()
         self.welcome: Welcome | None = None
         self.layout: Layout | None = None
@@ -104,7 +107,9 @@ class Client:
             "fetch": FetchCore(),
             "push": self._push_core,
         }
-        tasks: dict[type, TaskHandler] = {BeginLog: Inline(begin_log(self.log, host, run_dir))}
+        tasks: dict[type, TaskHandler] = {
+            BeginLog: Inline(self.security.welcome(begin_log(self.log, host, run_dir)))
+        }
         boxes = {**self.posts, "owner": self.mailbox}
         self.loops = [
             Loop(
@@ -115,6 +120,7 @@ class Client:
                 mailbox=boxes[name],
                 posts=boxes,
                 tasks=tasks,
+                security=self.security,
             )
             for name, core in cores.items()
         ]
@@ -336,6 +342,14 @@ class Client:
         if self.layout is None:
             raise LocalError("declare the model first")
         return self.layout
+
+
+def _endpoint(told: str | None) -> str:
+    """Return where the coordinator is: as told, else as the environment says, else here."""
+    if told is not None:
+        return read_endpoint(Told("coordinator", told), PORT)
+    found = os.environ.get("ZMQPS_COORDINATOR") or LOOPBACK
+    return read_endpoint(Told("ZMQPS_COORDINATOR", found), PORT)
 
 
 def _settings(kind: Any, value: object, place: str) -> dict[str, Any]:

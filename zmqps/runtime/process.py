@@ -16,6 +16,7 @@ from zmqps.runtime.ipc import remove_process_folder
 from zmqps.runtime.log import Log
 from zmqps.runtime.loop import Loop
 from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.security_gate import Gate
 from zmqps.runtime.transport import Context
 
 LEAVE_S = 10.0
@@ -29,7 +30,9 @@ class SomebodyDied:
     """An item that is posted: a process of this host has died that may be a member."""
 
 
-def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
+def run_process(
+    loops: Sequence[Loop], log: Log, *, context: Context, gate: Gate | None = None
+) -> int:
     """Run the loops, the first of which is the main one, and clean up; return the exit code.
 
     The process ends when the main loop does, or any loop with an error: the others are stopped.
@@ -55,6 +58,8 @@ def run_process(loops: Sequence[Loop], log: Log, *, context: Context) -> int:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         late = [thread.name for thread in threads if thread.is_alive()]
+        if gate is not None:
+            gate.stop()
         if not late:  # else its sockets are open, and this would wait for them for ever
             context.term()
         remove_process_folder()

@@ -8,20 +8,30 @@ comes from an id that looks like a header is thrown away: no id is taken for one
 import errno
 import socket as sockets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import zmq
 
-from zmqps.protocol.errors import LocalError, ProtocolError
+from zmqps.protocol.errors import ForeignError, LocalError, ProtocolError
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import ARRAYS_MAX, HEADER_BYTES_MAX, SIGNATURE
 from zmqps.runtime import ports
 from zmqps.runtime.memory import keep_memory
+from zmqps.runtime.security import (
+    Security,
+    expected,
+    secure_bound,
+    secure_connected,
+    secure_local,
+    wire_bytes,
+)
+from zmqps.runtime.security_keys import Keys, split_name
 
-ENVELOPE_MAX = 2
+ENVELOPE_MAX = 3
 FRAMES_MAX = ENVELOPE_MAX + 1 + ARRAYS_MAX
-"""Most frames of one message that are kept."""
+"""Most frames of one message that are kept; fewer when `arrays_max` is lower."""
+
 LEAVE_LINGER_MS = 500
 """How long a socket that is left goes on sending its last words."""
 
@@ -48,45 +58,110 @@ class AddressError(LocalError):
     """An address that is wrong, or that can't be bound here."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Router:
-    """A bound ROUTER and the endpoints that peers can connect to."""
+    """A ROUTER and the endpoints that peers can connect to; those wait until it serves.
+
+    A process listens before it knows the limits of its cluster, and ZeroMQ's limits are those of
+    the moment in which a socket is bound: so it is bound later, to ports that are held already.
+    """
 
     socket: Socket
     endpoints: tuple[str, ...]
+    _listeners: dict[str, sockets.socket | None] = field(default_factory=dict)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Its TCP ports."""
+        return tuple(split_tcp(e)[1] for e in self.endpoints if e.startswith("tcp://"))
+
+    def serve(self, security: Security, role: str) -> None:
+        """Take connections, those that have waited first, from whom the keys allow.
+
+        Raises AddressError for an ipc endpoint that can't be bound.
+        """
+        _set_options(self.socket, security.limits)
+        for endpoint, listener in self._listeners.items():
+            if listener is None:
+                secure_local(self.socket, security.keys, role)
+                self._bind(endpoint)
+            else:
+                secure_bound(self.socket, security.keys, role)
+                self.socket.use_fd = listener.detach()
+                self._bind(endpoint)
+                self.socket.use_fd = -1
+        self._listeners.clear()
+
+    def _bind(self, endpoint: str) -> None:
+        try:
+            self.socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise AddressError(f"cannot bind {endpoint!r}: {error}") from None
+
+    def close(self) -> None:
+        """Close the socket and what it has not bound yet."""
+        for listener in self._listeners.values():
+            if listener is not None:
+                listener.close()
+        self.socket.close(linger=0)
 
 
-def bind_router(context: Context, endpoints: Sequence[str], limits: ClusterSettings) -> Router:
-    """Bind a ROUTER to each of `tcp://HOST:PORT` (port 0: any that is free) and `ipc://PATH`.
+def listen(context: Context, endpoints: Sequence[str]) -> Router:
+    """Hold `tcp://HOST:PORT` (port 0: any that is free) and `ipc://PATH` for a ROUTER.
 
     Raises AddressError for an address that is malformed, in use (it says by whom) or not of this
     machine.
     """
-    router = context.socket(zmq.ROUTER)
+    router = Router(context.socket(zmq.ROUTER), ())
     try:
-        _set_options(router, limits)
-        router.router_mandatory = 1  # an unknown peer is an event, not silence
-        router.backlog = ACCEPT_BACKLOG
-        return Router(router, tuple(_bind(router, endpoint) for endpoint in endpoints))
+        router.socket.router_mandatory = 1  # an unknown peer is an event, not silence
+        for endpoint in endpoints:
+            held, listener = _hold(endpoint)
+            router.socket.ipv6 = bool(router.socket.ipv6) or "[" in held
+            router._listeners[held] = listener
+            router.endpoints += (held,)
     except BaseException:
-        router.close(linger=0)
+        router.close()
         raise
+    return router
+
+
+def bind_router(context: Context, endpoints: Sequence[str], limits: ClusterSettings) -> Router:
+    """Bind a ROUTER at once, for whoever comes. Raises AddressError as `listen` does."""
+    router = listen(context, endpoints)
+    try:
+        router.serve(Security(limits=limits), "")
+    except BaseException:
+        router.close()
+        raise
+    return router
 
 
 def open_dealer(
-    context: Context, endpoint: str, identity: bytes, limits: ClusterSettings
+    context: Context,
+    endpoint: str,
+    identity: bytes,
+    limits: ClusterSettings,
+    keys: Keys | None = None,
+    role: str = "",
 ) -> Socket:
-    """Connect a DEALER to one peer. Raises AddressError for an endpoint that can't be one."""
+    """Connect a DEALER to one peer; with keys, to nobody but an actor of `role`.
+
+    Raises AddressError for an endpoint that can't be one, PlaceError for a peer without a key.
+    """
+    name, bare = split_name(endpoint)
     dealer = context.socket(zmq.DEALER)
     try:
         _set_options(dealer, limits)
         dealer.routing_id = identity
-        if endpoint.startswith("tcp://"):
-            host, port = split_tcp(endpoint)
+        if bare.startswith("tcp://"):
+            host, port = split_tcp(bare)
             dealer.ipv6 = _resolve(host, port)[1]
-        elif not endpoint.startswith("ipc://"):
+            if keys is not None:
+                secure_connected(dealer, keys, expected(role, name))
+        elif not bare.startswith("ipc://"):
             raise AddressError(f"{endpoint!r}: must begin with tcp:// or ipc://")
-        dealer.connect(endpoint)
+        dealer.connect(bare)
     except (zmq.ZMQError, ValueError, TypeError) as error:
         dealer.close(linger=0)
         raise AddressError(f"cannot connect to {endpoint!r}: {error}") from None
@@ -119,32 +194,41 @@ def send(socket: Socket, frames: Sequence[Any]) -> bool:
     return True
 
 
-def receive(socket: Socket, bytes_max: int) -> list[zmq.Frame]:
+def receive(
+    socket: Socket, bytes_max: int, frames_max: int = FRAMES_MAX, security: Security | None = None
+) -> list[zmq.Frame]:
     """Return the frames of the next message, without waiting; [] when there is none.
 
     Raises OversizeError, after throwing its frames away one by one, for a message with more than
-    FRAMES_MAX frames or `bytes_max` bytes.
+    `frames_max` frames or `bytes_max` bytes. With `security`, what a ROUTER took is counted there.
     """
     try:
         frame = socket.recv(zmq.DONTWAIT, False)
     except zmq.Again:
         return []
     frames = [frame]
-    size = len(frame)
+    size, wire = len(frame), 0
+    fits, curve = True, security is not None and security.keys is not None
     while frame.more:
         frame = socket.recv(zmq.DONTWAIT, False)  # a message comes whole or not at all
-        frames.append(frame)
-        size += len(frame)
-        if size > bytes_max or len(frames) > FRAMES_MAX:
-            del frames[1:]
-            while frame.more:
-                frame = socket.recv(zmq.DONTWAIT, False)
-            raise OversizeError(f"message above {bytes_max} bytes or {FRAMES_MAX} frames", frames)
+        wire += wire_bytes(len(frame), curve)
+        if fits:
+            frames.append(frame)
+            size += len(frame)
+            fits = size <= bytes_max and len(frames) <= frames_max
+            if not fits:
+                del frames[1:]
+    if security is not None:
+        security.took(frames[0], wire)
+    if not fits:
+        raise OversizeError(f"message above {bytes_max} bytes or {frames_max} frames", frames)
     return frames
 
 
 class OversizeError(ProtocolError):
     """A message above the bounds; on a ROUTER, the first of `frames` says whose."""
+
+    code = "oversized"
 
     def __init__(self, reason: str, frames: Sequence[zmq.Frame]):
         super().__init__(reason)
@@ -161,11 +245,11 @@ def split_envelope(
     """
     first = 1 if router else 0
     if router and is_header(frames[0]):
-        raise ProtocolError("a routing id that looks like a header")
+        raise ForeignError("a routing id that looks like a header")
     for i in range(first, min(first + ENVELOPE_MAX, len(frames))):
         if is_header(frames[i]):
             return tuple([frame.bytes for frame in frames[:i]]), frames[i:]
-    raise ProtocolError("no zmqps message")
+    raise ForeignError("no zmqps message")
 
 
 def is_header(frame: zmq.Frame) -> bool:
@@ -178,9 +262,12 @@ _MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 
 
 def _set_options(socket: Socket, limits: ClusterSettings) -> None:
-    socket.sndhwm = socket.rcvhwm = 0  # credit bounds what is on its way; see docs/protocol.md
+    socket.sndhwm = 0  # credit bounds what is on its way; see docs/protocol.md
+    socket.rcvhwm = limits.messages_unread_max
     socket.linger = 0
     socket.maxmsgsize = limits.frame_bytes_max
+    socket.handshake_ivl = limits.handshake_ms
+    socket.backlog = ACCEPT_BACKLOG
     socket.copy_threshold = COPY_BELOW_BYTES
     socket.tcp_keepalive = 1
     socket.tcp_keepalive_idle = KEEPALIVE_IDLE_S
@@ -188,32 +275,37 @@ def _set_options(socket: Socket, limits: ClusterSettings) -> None:
     socket.tcp_keepalive_cnt = KEEPALIVE_COUNT
 
 
-def _bind(router: Socket, endpoint: str) -> str:
-    """Bind to one more endpoint; return it with the port that the system gave."""
+def _hold(endpoint: str) -> tuple[str, sockets.socket | None]:
+    """Listen at a TCP endpoint; return it with the port that the system gave."""
     if endpoint.startswith("ipc://"):
         _refuse_live(endpoint)
-        bound, port = endpoint, 0
-    elif endpoint.startswith("tcp://"):
-        host, port = split_tcp(endpoint)
-        address, router.ipv6 = _resolve(host, port)
-        if not address:
-            raise AddressError(f"{endpoint!r}: host name {host!r} is unknown here")
-        bound = f"tcp://{address}:{port or '*'}"
-    else:
+        return endpoint, None
+    if not endpoint.startswith("tcp://"):
         raise AddressError(f"{endpoint!r}: must begin with tcp:// or ipc://")
+    host, port = split_tcp(endpoint)
+    address, v6 = _resolve(host, port)
+    if not address:
+        raise AddressError(f"{endpoint!r}: host name {host!r} is unknown here")
+    listener = sockets.socket(sockets.AF_INET6 if v6 else sockets.AF_INET)
     try:
-        router.bind(bound)
-    except zmq.ZMQError as error:
+        listener.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        bare = address.strip("[]")
+        listener.bind(("" if bare == "*" else bare, port))
+        listener.listen(ACCEPT_BACKLOG)
+    except OSError as error:
+        listener.close()
         raise AddressError(_cannot_bind(endpoint, port, error)) from None
-    return str(router.getsockopt_string(zmq.LAST_ENDPOINT)).rstrip("\0")
+    host = "0.0.0.0" if address == "*" else address
+    return f"tcp://{host}:{listener.getsockname()[1]}", listener
 
 
-def _cannot_bind(endpoint: str, port: int, error: zmq.ZMQError) -> str:
+def _cannot_bind(endpoint: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"cannot bind {endpoint!r}: port {port} is in use by {ports.holder(port)}"
     if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
         return f"cannot bind {endpoint!r}: not an address of this machine"
-    return f"cannot bind {endpoint!r}: {error}"
+    return f"cannot bind {endpoint!r}: {error.strerror}"
 
 
 def _refuse_live(endpoint: str) -> None:

@@ -33,6 +33,7 @@ from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode, encode
 from zmqps.runtime import ipc
 from zmqps.runtime.loop import Background, Inline
+from zmqps.runtime.security import Security
 
 BIG = np.arange(1 << 16, dtype=np.float32)  # 256 KiB: shared, not copied
 SMALL = np.arange(6, dtype=np.float64).reshape(2, 3)
@@ -176,7 +177,7 @@ GARBAGE = [
     [b"garbage"],
     [b"\x9c\xa5zmqps"],
     [*encode(message()), b"one frame too many"],
-    [b"id", b"id", *encode(message())],
+    [b"id", b"id", b"id", *encode(message())],
     [encode(message())[0], bytes(6 << 20)],
 ]
 
@@ -187,7 +188,7 @@ def test_bytes_that_are_no_message_are_an_event_and_the_loop_goes_on(shells, raw
     router = shells.bind("tcp://127.0.0.1:0")
     kinds = (Received, Passing)
     answer = lambda event: [Exit()] if isinstance(event, kinds) and event.message.sequence else []  # noqa: E731
-    loop = shells.make(answer, routers={"front": router}, limits=limits, raw=raw)
+    loop = shells.make(answer, routers={"front": router}, security=Security(limits=limits), raw=raw)
     garbage = [frames for frames in GARBAGE if not (raw and b"one frame too many" in frames)]
     with shells.context.socket(zmq.DEALER) as stranger:
         stranger.linger = 0

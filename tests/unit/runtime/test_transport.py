@@ -199,6 +199,7 @@ def frames_of(*parts: bytes) -> list[zmq.Frame]:
     [
         (True, (b"a", HEADER), (b"a",)),
         (True, (b"a", b"b", HEADER, HEADER), (b"a", b"b")),
+        (True, (b"a", b"b", b"c", HEADER), (b"a", b"b", b"c")),
         (False, (HEADER, b"x"), ()),
         (False, (b"b", HEADER, b"x"), (b"b",)),
     ],
@@ -213,10 +214,10 @@ def test_ids_ahead_of_the_header_are_the_peer(router, parts, peer):
     ("router", "parts"),
     [
         (True, (b"a",)),
-        (True, (b"a", b"b", b"c", HEADER)),
+        (True, (b"a", b"b", b"c", b"d", HEADER)),
         (True, (HEADER, HEADER)),
         (True, (HEADER, b"x", HEADER)),
-        (False, (b"a", b"b", HEADER)),
+        (False, (b"a", b"b", b"c", HEADER)),
         (False, (b"",)),
         (True, (b"a", b"\x9c\xa5zmqp")),
     ],
