@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+SEEDS = 3
 PROCESS_TESTS = Path(__file__).parent / "process"
 
 # No deadline: a busy machine is not a failure. In CI a run must not depend on luck.
@@ -21,12 +22,12 @@ settings.load_profile("default")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=3, help="seeds for each test that takes `seed`")
+    parser.addoption("--seeds", type=int, help="seeds for each scenario, and each test with `seed`")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds") or SEEDS))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

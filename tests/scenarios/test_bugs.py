@@ -11,7 +11,7 @@ from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.orders import PushResult
 from zmqps.actors.replica.push import PushCore
 from zmqps.actors.replica.requests import Requests
-from zmqps.actors.shard import core as shard_module
+from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import AtOnce
 from zmqps.actors.shard.roster import LiveReplicas
@@ -76,7 +76,7 @@ def gradients_written_while_they_are_sent(patch):
 
 
 def a_fetch_that_names_a_later_version(patch):
-    fetch = shard_module.fetch
+    fetch = serving.fetch
 
     def later(blocks, body, epoch):
         fetched, arrays = fetch(blocks, body, epoch)
@@ -88,7 +88,7 @@ def a_fetch_that_names_a_later_version(patch):
         )
         return replace(fetched, parts=parts), arrays
 
-    patch.setattr(shard_module, "fetch", later)
+    patch.setattr(serving, "fetch", later)
 
 
 def nothing_is_sent_again(patch):

@@ -1,5 +1,7 @@
 """Every scenario file here, each over `--seeds N` seeds; the invariants hold after each event."""
 
+import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,22 +11,35 @@ from zmqps.simulator.scenario import play
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.yaml"))
+FAILED = HERE.parents[1] / "runs" / "failed"
+RUNS = 500
+"""So many runs in all, at least, unless `--seeds` says how many for each file."""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_scenario(name, seed, tmp_path):
+def pytest_generate_tests(metafunc):
+    if "name" in metafunc.fixturenames:
+        seeds = metafunc.config.getoption("--seeds") or math.ceil(RUNS / len(NAMES))
+        drawn = [(name, seed) for seed in range(seeds) for name in NAMES]
+        ids = [f"{name}-{seed}" for name, seed in drawn]
+        metafunc.parametrize(("name", "scenario_seed"), drawn, ids=ids)
+
+
+def test_scenario(name, scenario_seed):
+    seed, folder = scenario_seed, FAILED / f"{name}-{scenario_seed}"
+    shutil.rmtree(folder, ignore_errors=True)
     scenario = read_scenario(HERE / f"{name}.yaml")
-    logs = tmp_path / "logs"
     again = f"tools/test 'tests/scenarios/test_scenarios.py::test_scenario[{name}-{seed}]'"
-    told = f"{scenario.about}\nagain: {again} --seeds {seed + 1}\ntrace: {logs}"
+    told = f"{scenario.about}\nagain: {again} --seeds {seed + 1}\ntrace: {folder}"
     try:
-        outcome = play(scenario, seed, logs=logs)
+        problems = play(scenario, seed, folder=folder).problems
     except AssertionError as error:
-        error.add_note(told)
-        raise
-    if outcome.problems and scenario.known:
+        if not scenario.known:
+            error.add_note(told)
+            raise
+        problems = [str(error)]
+    if problems and scenario.known:
         pytest.xfail(scenario.known)
-    assert not outcome.problems, "\n".join([*outcome.problems, told])
+    assert not problems, "\n".join([*problems, told])
 
 
 def test_there_are_scenarios():

@@ -31,7 +31,7 @@ from zmqps.protocol.messages import Fetched, Message, Pushed
 from zmqps.protocol.parts import Version
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.simulator.faults import Script
-from zmqps.simulator.history import Copy, History, Push, digest, hold
+from zmqps.simulator.history import BrokenError, Copy, History, Push, digest, hold
 from zmqps.simulator.process import Actor, Process
 
 
@@ -218,7 +218,8 @@ class Liveness:
         del event, effects
         cluster = self.script.cluster
         still_s = actor.process.clock.now - max(self.judge.moved_at, self.script.calm_at)
-        hold(still_s <= self.still_s, f"nothing has moved for {still_s:.0f} s: {cluster.progress}")
+        if still_s > self.still_s:
+            raise BrokenError(f"nothing has moved for {still_s:.0f} s: {cluster.progress}")
 
     def started(self, process: Process) -> None:
         """Leave that to the judge."""

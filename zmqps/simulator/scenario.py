@@ -3,6 +3,7 @@
 The model is that of `scripted`, so that every push can be accounted for.
 """
 
+import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,7 @@ from zmqps.simulator.scripted import scripted_plan
 from zmqps.simulator.settings import Duration, NetworkSettings, Pattern
 
 BLOCK_BYTES = 64
+LOGS, SUMMARY = "logs", "summary.json"  # as in every run folder
 
 
 class ExpectSettings(Settings):
@@ -66,9 +68,9 @@ class Outcome:
 
 
 def play(
-    scenario: ScenarioSettings, seed: int, *, logs: Path | None = None, disk: Disk | None = None
+    scenario: ScenarioSettings, seed: int, *, folder: Path | None = None, disk: Disk | None = None
 ) -> Outcome:
-    """Play a scenario. With `logs`, they are in that folder whatever happens.
+    """Play a scenario. One that fails leaves its logs and its summary in `folder`.
 
     Raises AssertionError when an invariant does not hold, or a core fails.
     """
@@ -80,12 +82,22 @@ def play(
     script = Script(cluster, scenario.faults)
     cluster.observers.append(Liveness(judge, script, scenario.expect.still_s))
     cluster.start_all()
+    outcome = Outcome(cluster, judge, script, ["it was not played to its end"])
     try:
         cluster.run(scenario.expect.within_s)
+        outcome.problems = _problems(scenario, cluster, judge, script)
     finally:
-        if logs is not None:
-            cluster.logs.write(logs)
-    return Outcome(cluster, judge, script, list(_problems(scenario, cluster, judge, script)))
+        if outcome.problems and folder is not None:
+            leave(cluster, folder)
+    return outcome
+
+
+def leave(cluster: Cluster, folder: Path) -> None:
+    """Write what a run has left into a run folder."""
+    cluster.logs.write(folder / LOGS)
+    if cluster.disk.summary is not None:
+        text = json.dumps(cluster.disk.summary, indent=2)
+        (folder / SUMMARY).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _problems(

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from zmqps.actors.settings import TrainingSettings
@@ -41,10 +43,22 @@ def test_every_push_of_every_replica_is_applied_once():
     assert held == {61}  # the first values, and one state for each push
 
 
-def test_logs_are_those_of_an_ordinary_run(tmp_path):
-    play(scenario(), 1, logs=tmp_path)
-    names = {path.name for path in tmp_path.iterdir()}
+def test_a_run_that_fails_leaves_the_logs_of_an_ordinary_one(tmp_path):
+    play(scenario(reason="none"), 1, folder=tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run" / "logs").iterdir()}
     assert {"coordinator.jsonl", "broker-0.jsonl", "shard-1.jsonl", "replica-2.jsonl"} <= names
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["reason"]
+
+
+def test_a_run_that_goes_well_leaves_nothing(tmp_path):
+    play(scenario(), 1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_breaks_an_invariant_leaves_its_logs(tmp_path):
+    with pytest.raises(BrokenError):
+        play(scenario(still_s=0.001), 1, folder=tmp_path / "run")
+    assert (tmp_path / "run" / "logs" / "coordinator.jsonl").exists()
 
 
 @pytest.mark.parametrize(
