@@ -1,15 +1,16 @@
 """A link of the data path: a DEALER to one peer, with a handshake, credit and a sign of life.
 
-The peer's endpoints are tried in their order of preference (ipc before TCP), each until it has
-answered `Attach` or a deadline has passed. A link whose peer falls silent is opened anew with a
-fresh routing id, since an id that is used twice is ignored silently. Part of the cores that own a
-link: the replica's fetch and push, and the broker towards each shard.
+There may be several ways: endpoints of the peer (ipc before TCP), and of others that do as well.
+They are tried in their order, each until it has answered `Attach` or a deadline has passed. A link
+whose peer falls silent, or says that it is not attached, is opened anew with a fresh routing id,
+since an id that is used twice is ignored silently. Part of the cores that own a link: the replica's
+fetch and push, and the broker towards each shard.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from zmqps.actors.base import Arrays, Close, Effect, Note, Open, Send
 from zmqps.protocol import events
@@ -19,6 +20,13 @@ AGAIN = 10
 """How many times a refused `Attach` is repeated in the time that one without answer is given."""
 
 Purpose = Literal["fetch", "push", "broker"]
+
+
+class Way(NamedTuple):
+    """Where a link may lead: an endpoint, and the incarnation that listens there."""
+
+    endpoint: str
+    target: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +60,13 @@ class Link:
         self.incarnation = incarnation
         self.window_bytes = window_bytes
         self.patience = patience
-        self.endpoints: tuple[str, ...] = ()
-        self.target = 0
+        self.ways: tuple[Way, ...] = ()
         self.epoch = 0
         self.credit_bytes = 0
         self.refusal = ""  # why the peer does not take this link
         self._sequence = number << 56
         self._opened = 0
-        self._at = 0  # index of the endpoint in use
+        self._at = 0  # index of the way in use
         self._since = 0.0
         self._sent_at = 0.0
         self._heard_at = 0.0
@@ -74,20 +81,31 @@ class Link:
     @property
     def endpoint(self) -> str:
         """The endpoint in use."""
-        return self.endpoints[self._at] if self.endpoints else "any endpoint: none is known"
+        return self.ways[self._at].endpoint if self.ways else "any endpoint: none is known"
 
-    def connect(self, endpoints: Sequence[str], target: int, now: float) -> list[Effect]:
-        """Open the link to incarnation `target`; nothing happens when it leads there already."""
-        if (tuple(endpoints), target) == (self.endpoints, self.target):
-            return []
-        self.endpoints, self.target, self._at = tuple(endpoints), target, 0
-        return self._open(now)
+    @property
+    def target(self) -> int:
+        """The incarnation that the link leads to."""
+        return self.ways[self._at].target if self.ways else 0
+
+    def connect(self, ways: Sequence[Way], now: float, best: int | None = None) -> list[Effect]:
+        """Open the link; nothing happens when it leads one of the first `best` ways (all) already.
+
+        Without any way, it is closed.
+        """
+        if not ways:
+            return self.disconnect()
+        there = self.ways[self._at] if self.ways else None
+        self.ways = tuple(ways)
+        kept = there in self.ways[:best]
+        self._at = self.ways.index(there) if kept and there else 0
+        return [] if kept else self._open(now)
 
     def disconnect(self) -> list[Effect]:
         """Close the link, if it is open."""
-        if not self.endpoints:
+        if not self.ways:
             return []
-        self.endpoints, self.target, self.credit_bytes = (), 0, 0
+        self.ways, self._at, self.credit_bytes = (), 0, 0
         return [Close(self.name)]
 
     def send(self, body: Body, now: float, arrays: Arrays = ()) -> Send:
@@ -100,34 +118,37 @@ class Link:
     def received(self, message: Message, now: float) -> list[Effect]:
         """Take a message of the link; any counts as a sign of life, `Attached` brings it up.
 
-        A peer that refuses to be attached to is there: it is asked again, at the same endpoint.
+        A peer that refuses to be attached to is there: it is asked again, at the same endpoint. One
+        that does not know this link was started anew, or had taken this end for gone.
         """
         self._heard_at = now
+        if isinstance(message.body, Refused) and message.body.code == "not_attached" and self.up:
+            return self._fail_over(now, 0.0, self._at)
         if isinstance(message.body, Refused) and message.cause == self._attach and not self.up:
             self._again_at = now + self.patience.attach_s / AGAIN
             self.refusal = f"{message.body.code}: {message.body.reason}"
-        if not isinstance(message.body, Attached) or self.up or not self.endpoints:
+        if not isinstance(message.body, Attached) or self.up or not self.ways:
             return []
         self.credit_bytes, self.refusal = message.body.credit_bytes, ""
         return [Note(events.LinkOpened(self.name, self.endpoint, self.credit_bytes))]
 
     def tick(self, now: float) -> list[Effect]:
-        """Try the next endpoint, say that this end lives, or open a silent link anew."""
-        if not self.endpoints:
+        """Try the next way, say that this end lives, or open a silent link anew."""
+        if not self.ways:
             return []
         if not self.up and now >= self._again_at:
             return self._open(now)
         if not self.up and now - self._since > self.patience.attach_s:
-            return self._fail_over(now, now - self._since)
+            return self._fail_over(now, now - self._since, self._at + 1)
         if self.up and now - self._heard_at > self.patience.silent_s:
-            return self._fail_over(now, now - self._heard_at)
+            return self._fail_over(now, now - self._heard_at, self._at + 1)
         if self.up and now - self._sent_at >= self.patience.heartbeat_s:
             return [self.send(Heartbeat(), now)]
         return []
 
-    def _fail_over(self, now: float, waited_s: float) -> list[Effect]:
+    def _fail_over(self, now: float, waited_s: float, to: int) -> list[Effect]:
         before = self.endpoint
-        self._at = (self._at + 1) % len(self.endpoints)
+        self._at = to % len(self.ways)
         note = Note(events.LinkFailed(self.name, before, waited_s * 1e3, self.endpoint))
         return [note, *self._open(now)]
 
@@ -142,7 +163,8 @@ class Link:
         return [opening, attach]
 
 
-def reachable(endpoints: Sequence[str], host: str, own_host: str) -> tuple[str, ...]:
-    """Return the endpoints of a peer in order of preference: ipc first, but only on one host."""
+def ways_to(endpoints: Sequence[str], target: int, host: str, own_host: str) -> list[Way]:
+    """Return the ways to a process in order of preference: ipc first, but only on one host."""
     ipc = [e for e in endpoints if e.startswith("ipc://") and host == own_host]
-    return (*ipc, *(e for e in endpoints if not e.startswith("ipc://")))
+    tcp = [e for e in endpoints if not e.startswith("ipc://")]
+    return [Way(endpoint, target) for endpoint in (*ipc, *tcp)]

@@ -36,7 +36,7 @@ class Refused:
 
     code: Literal[
         "version", "full", "model", "not_owner", "not_ready", "stale_incarnation", "unknown_member",
-        "credit", "bad_request", "unreachable", "values", "forbidden",
+        "not_attached", "credit", "bad_request", "unreachable", "values", "forbidden",
     ]  # fmt: skip
     reason: str
     epoch: int = 0

@@ -207,6 +207,15 @@ class PushDone:
 
 
 @dataclass(frozen=True, slots=True)
+class PushGivenUp:
+    """A push of a replica that was taken for gone: not all of its blocks have acknowledged it."""
+
+    incarnation: int
+    number: int
+    gradients: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestDone:
     """One message's life at the replica, from being cut to its answer, or to being given up.
 
@@ -433,4 +442,5 @@ Event = (
     | EvaluationDone | CheckpointDone | CheckpointFailed | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
     | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
+    | PushGivenUp
 )  # fmt: skip

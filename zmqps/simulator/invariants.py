@@ -83,7 +83,7 @@ class Judge:
             self.moved_at = actor.process.clock.now
         for effect in effects:
             if isinstance(effect, Post):
-                self._posted(actor.process, effect.item)
+                self._posted(effect.item)
 
     def started(self, process: Process) -> None:
         """Note that somebody has come."""
@@ -179,12 +179,12 @@ class Judge:
 
     # --- Replicas ---------------------------------------------------------------------------------
 
-    def _posted(self, process: Process, item: object) -> None:
+    def _posted(self, item: object) -> None:
         match item:
-            case PushOrder(number=number, arrays=arrays):
-                self.orders[_incarnation(process), number] = arrays
-            case PushResult(number=number):
-                self._acknowledged((_incarnation(process), number))
+            case PushOrder(number=number, arrays=arrays, incarnation=who):
+                self.orders[who, number] = arrays
+            case PushResult(number=number, incarnation=who):
+                self._acknowledged((who, number))
             case FetchResult(blocks=blocks):
                 for key, (version, array) in blocks.items():
                     known = self.history.states[key].get(version)

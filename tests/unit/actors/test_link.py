@@ -1,10 +1,10 @@
 from tests.unit.actors.replica.scripted import notes, of
 from zmqps.actors.base import Close, Open
-from zmqps.actors.link import Link, Patience, reachable
+from zmqps.actors.link import Link, Patience, Way, ways_to
 from zmqps.protocol import events
 from zmqps.protocol.messages import Attach, Attached, Heartbeat, Message, Refused
 
-ENDPOINTS = ("ipc:///b", "tcp://b:1")
+WAYS = (Way("ipc:///b", 50), Way("tcp://b:1", 50))
 
 
 def link() -> Link:
@@ -14,7 +14,7 @@ def link() -> Link:
 
 def up(now=0.0) -> Link:
     made = link()
-    made.connect(ENDPOINTS, 50, now)
+    made.connect(WAYS, now)
     made.received(Message(50, 1, Attached(64)), now)
     return made
 
@@ -25,14 +25,14 @@ def test_a_new_link_is_down():
 
 
 def test_it_opens_the_best_endpoint_and_asks_for_credit():
-    opened, attach = link().connect(ENDPOINTS, 50, 0.0)
+    opened, attach = link().connect(WAYS, 0.0)
     assert opened == Open("broker", "ipc:///b", b"7.push.1")
     assert attach.message == Message(7, (2 << 56) + 1, Attach("push", 99), 0, 50, 0)
 
 
 def test_attached_brings_it_up_once():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     effects = made.received(Message(50, 1, Attached(64)), 0.1)
     assert notes(effects, events.LinkOpened) == [events.LinkOpened("broker", "ipc:///b", 64)]
     assert made.up
@@ -42,7 +42,7 @@ def test_attached_brings_it_up_once():
 
 def test_no_credit_is_no_link():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     made.received(Message(50, 1, Attached(0)), 0.1)
     assert not made.up
     assert of(made.tick(2.1), Open)
@@ -50,7 +50,7 @@ def test_no_credit_is_no_link():
 
 def test_it_goes_round_the_endpoints_until_one_answers_under_a_fresh_id_each():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     assert made.tick(2.0) == []
     found = [of(made.tick(at), Open)[0] for at in (2.1, 4.2, 6.3)]
     assert [o.endpoint for o in found] == ["tcp://b:1", "ipc:///b", "tcp://b:1"]
@@ -59,7 +59,7 @@ def test_it_goes_round_the_endpoints_until_one_answers_under_a_fresh_id_each():
 
 def test_a_failure_is_noted_with_what_is_tried_next():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     (note,) = notes(made.tick(2.5), events.LinkFailed)
     assert note == events.LinkFailed("broker", "ipc:///b", 2500.0, "tcp://b:1")
 
@@ -82,7 +82,7 @@ def test_it_says_that_it_lives_only_when_it_has_said_nothing_else():
 
 def test_nothing_but_attach_is_sent_while_it_is_down():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     assert made.tick(1.9) == []
 
 
@@ -96,9 +96,9 @@ def test_sequence_numbers_rise_over_reopening_and_tell_links_apart():
 
 def test_the_same_peer_again_changes_nothing_and_another_reopens():
     made = up()
-    assert made.connect(ENDPOINTS, 50, 1.0) == []
+    assert made.connect(WAYS, 1.0) == []
     assert made.up
-    opened, attach = made.connect(("tcp://new:1",), 51, 1.0)
+    opened, attach = made.connect([Way("tcp://new:1", 51)], 1.0)
     assert (opened.endpoint, attach.message.target) == ("tcp://new:1", 51)
     assert not made.up
 
@@ -115,13 +115,14 @@ def test_disconnect_closes_and_late_words_do_not_bring_it_up():
 
 def test_ipc_is_preferred_but_only_on_one_host():
     endpoints = ("tcp://b:1", "ipc:///b", "tcp://b:2")
-    assert reachable(endpoints, "here", "here") == ("ipc:///b", "tcp://b:1", "tcp://b:2")
-    assert reachable(endpoints, "there", "here") == ("tcp://b:1", "tcp://b:2")
+    here, there = (ways_to(endpoints, 5, host, "here") for host in ("here", "there"))
+    assert [way.endpoint for way in here] == ["ipc:///b", "tcp://b:1", "tcp://b:2"]
+    assert there == [Way("tcp://b:1", 5), Way("tcp://b:2", 5)]
 
 
 def test_a_peer_that_refuses_to_attach_now_is_asked_again_soon_at_the_same_endpoint():
     made = link()
-    _, attach = made.connect(ENDPOINTS, 50, 0.0)
+    _, attach = made.connect(WAYS, 0.0)
     refused = Refused("not_ready", "wait")
     made.received(Message(50, 1, refused, cause=attach.message.sequence), 0.1)
     assert made.tick(0.2) == []
@@ -135,6 +136,44 @@ def test_a_peer_that_refuses_to_attach_now_is_asked_again_soon_at_the_same_endpo
 
 def test_another_refusal_does_not_open_the_link_anew():
     made = link()
-    made.connect(ENDPOINTS, 50, 0.0)
+    made.connect(WAYS, 0.0)
     made.received(Message(50, 1, Refused("not_ready", "wait"), cause=1), 0.1)
     assert made.tick(1.0) == []
+
+
+def test_a_peer_that_does_not_know_it_is_attached_to_at_once_at_the_same_endpoint():
+    made = up()
+    failed, opened, attach = made.received(Message(50, 9, Refused("not_attached", "who?")), 1.0)
+    assert failed.event == events.LinkFailed("broker", "ipc:///b", 0.0, "ipc:///b")
+    assert (opened.endpoint, opened.identity) == ("ipc:///b", b"7.push.2")
+    assert isinstance(attach.message.body, Attach)
+    assert not made.up
+
+
+def test_several_such_refusals_open_it_once():
+    made = up()
+    made.received(Message(50, 9, Refused("not_attached", "who?")), 1.0)
+    assert made.received(Message(50, 10, Refused("not_attached", "who?")), 1.0) == []
+
+
+def test_another_peer_will_do_when_the_first_does_not_answer():
+    made = link()
+    made.connect([WAYS[0], Way("tcp://other:1", 51)], 0.0)
+    effects = made.tick(2.1)
+    assert of(effects, Open)[0].endpoint == "tcp://other:1"
+    assert of(effects, Attach)[0].message.target == 51
+
+
+def test_it_stays_where_it_is_as_long_as_that_is_one_of_the_best():
+    made = up()
+    other = Way("ipc:///other", 51)
+    assert made.connect([other, *WAYS], 1.0, best=3) == []
+    assert made.target == 50
+    assert made.up
+    assert of(made.connect([other, *WAYS], 1.0, best=1), Open)[0].endpoint == "ipc:///other"
+
+
+def test_without_any_way_it_is_closed():
+    made = up()
+    assert made.connect([], 1.0) == [Close("broker")]
+    assert not made.up

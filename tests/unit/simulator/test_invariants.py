@@ -147,10 +147,10 @@ def test_an_acknowledged_push_was_applied_to_every_block():
     shard, actor = world.shard()
     shard.apply(1, 1)
     world.answers(actor, (1, 1), Version(1, 1))
-    world.judge._posted(replica(), PushResult(1, 0, 0, 0))
+    world.judge._posted(PushResult(1, 0, 0, 0, 1))
     assert world.judge.acknowledged == {(1, 1)}
     with pytest.raises(BrokenError, match=r"push \(1, 2\) is acknowledged"):
-        world.judge._posted(replica(), PushResult(2, 0, 0, 0))
+        world.judge._posted(PushResult(2, 0, 0, 0, 1))
 
 
 def test_what_a_fetch_returns_was_there():
@@ -164,11 +164,11 @@ def test_what_a_fetch_returns_was_there():
     shard, actor = world.shard()
     shard.apply(1, 1)
     world.judge.handled(actor, EVENT, [])
-    world.judge._posted(replica(), fetched(Version(1, 1), [-11] * 4))
+    world.judge._posted(fetched(Version(1, 1), [-11] * 4))
     with pytest.raises(BrokenError, match="was not so"):
-        world.judge._posted(replica(), fetched(Version(1, 1), [-11, -11, 0, -11]))
+        world.judge._posted(fetched(Version(1, 1), [-11, -11, 0, -11]))
     with pytest.raises(BrokenError, match="never had the version"):
-        world.judge._posted(replica(), fetched(Version(1, 2), [-11] * 4))
+        world.judge._posted(fetched(Version(1, 2), [-11] * 4))
 
 
 def test_what_waits_at_a_shard_is_within_its_budget():

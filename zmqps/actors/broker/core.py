@@ -27,7 +27,8 @@ from zmqps.actors.base import (
     Undeliverable,
 )
 from zmqps.actors.broker.clients import Client, Clients, Peer, Pending
-from zmqps.actors.link import Link, Patience, reachable
+from zmqps.actors.broker.sizes import Sizes
+from zmqps.actors.link import Link, Patience, ways_to
 from zmqps.actors.membership import LINK, Membership
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
@@ -45,6 +46,7 @@ from zmqps.protocol.messages import (
     Push,
     Refused,
     Routes,
+    Welcome,
 )
 from zmqps.protocol.parts import ShardAt
 from zmqps.protocol.routes import RouteTable
@@ -64,7 +66,8 @@ class BrokerCore:
         self.table: RouteTable | None = None
         self.clients = Clients()
         self.links: dict[int, Link] = {}
-        self._row_bytes: dict[int, int] = {}  # by key, learnt from answers
+        self._sizes = Sizes()
+        self._incarnation = 0
         self._epoch = 0
         self._sequence = FRONT_NUMBER << 56
         self._started = False
@@ -123,9 +126,19 @@ class BrokerCore:
 
     def _told(self, message: Message, now: float) -> list[Effect]:
         match message.body:
+            case Welcome(incarnation) if incarnation != self._incarnation:
+                self._incarnation = incarnation
+                return self._begin_afresh()
             case Routes(epoch=epoch) as routes if self._joined and epoch >= self._epoch:
                 return self._routed(routes, now)
         return []
+
+    def _begin_afresh(self) -> list[Effect]:
+        """Be a new process: this one was taken for gone, and its clients have gone elsewhere."""
+        effects = [effect for link in self.links.values() for effect in link.disconnect()]
+        self.links.clear()
+        self.clients = Clients()
+        return effects
 
     def _routed(self, routes: Routes, now: float) -> list[Effect]:
         """Take a route table: open links to new shards, close those to shards that are gone."""
@@ -164,8 +177,8 @@ class BrokerCore:
                 ),
             )
         link.epoch = self._epoch
-        endpoints = reachable(at.endpoints, at.host, self.membership.self.host)
-        opened = link.connect(endpoints, at.incarnation, now)
+        ways = ways_to(at.endpoints, at.incarnation, at.host, self.membership.self.host)
+        opened = link.connect(ways, now)
         return [*opened, *(self._abandon(at.shard, "was replaced", now) if opened else [])]
 
     # --- What clients ask -------------------------------------------------------------------------
@@ -173,16 +186,12 @@ class BrokerCore:
     def _asked(
         self, message: Message, frames: Sequence[Any], peer: Peer, now: float
     ) -> list[Effect]:
-        """Take one message of the front.
-
-        A client that is not attached (any more) gets no answer: its link then takes this broker
-        for silent and attaches anew, while a refusal would count as a sign of life.
-        """
+        """Take one message of the front; the link of a client that is told so attaches anew."""
         body, client = message.body, self.clients.get(peer)
         if isinstance(body, Attach):
             return self._attach(message, body, peer, now)
         if client is None:
-            return self._note_refusal(message, Refused("unknown_member", "not attached"))
+            return self._refuse(message, "not_attached", "this link has not attached here", peer)
         client.heard_at = now
         if isinstance(body, Push | Fetch | Create):
             return self._request(client, message, body, frames, now)
@@ -234,7 +243,7 @@ class BrokerCore:
         if message.incarnation != client.incarnation:
             reason = f"incarnation {client.incarnation} attached this link"
             return self._refuse(message, "bad_request", reason, peer)
-        nbytes = self._expected(body) if isinstance(body, Fetch) else _array_bytes(frames)
+        nbytes = self._sizes.expected(body) if isinstance(body, Fetch) else _array_bytes(frames)
         what = (body.number if isinstance(body, Push) else 0, parts[0].key)
         client.sent_again(what, now - self._seconds("retry_ms") / 2)
         if not client.has_room_for(nbytes):
@@ -250,11 +259,6 @@ class BrokerCore:
         self._nbytes += _array_bytes(frames)
         return [Forward(link.name, frames, peer)]
 
-    def _expected(self, body: Fetch) -> int:
-        """Return the bytes of a fetch's answer, as far as the size of its rows is known."""
-        known = self._row_bytes
-        return sum(max(0, w.stop - w.start) * known.get(w.key, 0) for w in body.wants)
-
     # --- What shards answer -----------------------------------------------------------------------
 
     def _answer(
@@ -264,10 +268,13 @@ class BrokerCore:
         link = self.links.get(shard)
         if link is None:
             return []
+        was_up = link.up
         effects = link.received(message, now)
         if not peer:
             if isinstance(message.body, Refused):
                 effects += self._note_refusal(message, message.body)
+            if was_up and not link.up:
+                effects += self._abandon(shard, "was not attached", now)
             return effects
         client = self.clients.get(peer)
         if client is None:
@@ -276,7 +283,7 @@ class BrokerCore:
         nbytes = _array_bytes(frames)
         self._nbytes += nbytes
         if isinstance(message.body, Fetched):
-            self._learn(message.body, frames)
+            self._sizes.learn(message.body, frames)
         effects.append(Forward(FRONT, frames, peer))
         request = client.end(message.cause)
         if request is not None:
@@ -284,11 +291,6 @@ class BrokerCore:
             outcome = body.code if isinstance(body, Refused) else "answered"
             effects.append(_forwarded(request, max(nbytes, request.nbytes), outcome, now))
         return effects
-
-    def _learn(self, body: Fetched, frames: Sequence[Any]) -> None:
-        for part, frame in zip(body.parts, frames[1:], strict=False):
-            if part.key not in self._row_bytes and part.stop > part.start:
-                self._row_bytes[part.key] = len(frame) // (part.stop - part.start)
 
     # --- Deadlines and failures -------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from zmqps.actors.base import (
     Tick,
     Ticks,
 )
-from zmqps.actors.link import Link, Patience, Purpose, reachable
+from zmqps.actors.link import Link, Patience, Purpose, ways_to
 from zmqps.actors.replica.orders import Connected, LayoutSet, LeaveOrder, Routed
 from zmqps.actors.replica.requests import Request, RequestError, Requests
 from zmqps.protocol import events
@@ -103,13 +103,20 @@ class CarrierCore(ABC):
         """Take the answer to a request. Raises ProtocolError when it does not fit."""
 
     @abstractmethod
+    def _afresh(self) -> list[Effect]:
+        """Begin as a new incarnation: no request is under way any more."""
+
+    @abstractmethod
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:
         """Cut a request by the owners of its keys."""
 
     def _posted(self, item: object, now: float) -> list[Effect]:
         match item:
             case Connected(welcome, host):
+                before = self.requests
+                left = [*before.link.disconnect(), *self._afresh()] if before else []
                 self._connected(welcome, host)
+                return [*left, *self._connect(now)]
             case LayoutSet(layout):
                 self.layout = layout
                 return self._connect(now)
@@ -122,19 +129,21 @@ class CarrierCore(ABC):
         return []
 
     def _connect(self, now: float) -> list[Effect]:
-        """Connect to the broker of this host, if any, for no more credit than the model can use.
+        """Connect to a broker, for no more credit than the model can use.
 
-        Brokers and shards grant within budgets: what one asks for in vain, others lack.
+        Those of this host come first; the others will do when none of them answers. Brokers and
+        shards grant within budgets: what one asks for in vain, others lack.
         """
         if not (self.requests and self.layout and self._brokers):
             return []
         link, brokers = self.requests.link, self._brokers
-        near = [b for b in brokers if b.host == self._host] or brokers
-        broker = near[link.incarnation % len(near)]
+        turn = link.incarnation % len(brokers)
+        near = sorted(brokers[turn:] + brokers[:turn], key=lambda b: b.host != self._host)
+        ways = [ways_to(b.endpoints, b.incarnation, b.host, self._host) for b in near]
+        here = sum(len(w) for w, b in zip(ways, near, strict=True) if b.host == self._host)
         needed = max(1, self.models_in_flight_max * self.layout.nbytes)
         link.window_bytes = min(self.window_bytes, needed)
-        endpoints = reachable(broker.endpoints, broker.host, self._host)
-        return link.connect(endpoints, broker.incarnation, now)
+        return link.connect([way for of in ways for way in of], now, here or None)
 
     def _connected(self, welcome: Welcome, host: str) -> None:
         limit = welcome.cluster

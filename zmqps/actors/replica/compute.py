@@ -17,6 +17,7 @@ import numpy as np
 from zmqps.actors.base import Array, Effect, Event, Exit, Finished, Note, Post, Posted, Tick, Work
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.orders import (
+    Connected,
     EvaluateOrder,
     EvaluateResult,
     FetchOrder,
@@ -116,6 +117,7 @@ class ComputeCore:
         self.accrual = Accrual(layout)
         self._pace = Pace()
         self._fetched_step: int | None = None  # the step whose fetch the parameters come from
+        self._incarnation = 0
         self._fetch = 0  # number of the last fetch started
         self._fetching: int | None = None  # the step for which one is under way
         self._asked_step = -1  # the last step for which a fetch was started
@@ -177,8 +179,10 @@ class ComputeCore:
 
     def _posted(self, item: object, now: float) -> None:
         match item:
-            case Released() | FetchResult() if self._computing:
+            case Released() | FetchResult() | Connected() if self._computing:
                 self._later.append(item)
+            case Connected(welcome):
+                self._begin(welcome.incarnation)
             case Released(release):
                 if release != self._release:  # the same again changes nothing
                     self._release, self.step = release, release.step
@@ -187,13 +191,24 @@ class ComputeCore:
                     self._fetched_step, self._asked_step = None, -1
             case FetchResult() as result:
                 self._fetched(result)
-            case PushResult(number):
-                if self._pushes.pop(number, None) is not None:
+            case PushResult(number, incarnation=incarnation):
+                if incarnation == self._incarnation and self._pushes.pop(number, None) is not None:
                     self.totals.pushes_acked += 1
             case EvaluateOrder(number):
                 self._evaluations.append(number)
             case StopOrder():
                 self._ordered_to_stop = True
+
+    def _begin(self, incarnation: int) -> None:
+        """Be a new incarnation: it waits to be released, and what was accrued is given up."""
+        self._incarnation = incarnation
+        self.totals, self.accrual = Totals(), Accrual(self.layout)
+        self._push, self._pushes, self._window_full = 0, {}, False
+        self._release, self._fetched_step, self._fetching = None, None, None
+        self._evaluations.clear()
+        self._evaluation_fetch, self._evaluation_ready = None, False
+        self._ordered_to_stop = self._stopped = False
+        self._told_images = 0
 
     def _finished(self, now: float) -> None:
         """Begin to wait for the next gradient; what came meanwhile takes its effect."""
@@ -324,7 +339,10 @@ class ComputeCore:
         self.totals.pushes_started += 1
         self.totals.bytes_in_flight_max = max(self.totals.bytes_in_flight_max, in_flight + nbytes)
         gradients, arrays, reads = self.accrual.take()
-        return [Post("push", PushOrder(self._push, self.step - 1, gradients, arrays, reads))]
+        order = PushOrder(
+            self._push, self.step - 1, gradients, arrays, reads, incarnation=self._incarnation
+        )
+        return [Post("push", order)]
 
     def _note_full_window(self, in_flight: int) -> list[Effect]:
         """Say once for each time that the window is full; gradients go on accruing."""
@@ -363,7 +381,7 @@ class ComputeCore:
             wait_s=totals.wait_s,
             full_window_steps=totals.full_window_steps,
         )
-        return Post("control", ProgressNow(progress, self._stopped))
+        return Post("control", ProgressNow(progress, self._stopped, self._incarnation))
 
     def _rows(self, block: Block) -> Array:
         """Return a block's part of its tensor, to write into."""

@@ -64,6 +64,7 @@ class ControlCore:
         self._layout_sent = False
         self._interrupted_at: float | None = None
         self._stopped = False
+        self._incarnation = 0
         self._malformed = 0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -93,9 +94,7 @@ class ControlCore:
     def _received(self, message: Message, now: float) -> list[Effect]:
         match message.body:
             case Welcome() as welcome:
-                connected = Connected(welcome, self.membership.self.host)
-                tell = [Post(to, connected) for to in ("fetch", "push", "owner")]
-                return [*tell, *self._declare(now)]
+                return self._welcomed(welcome, now)
             case Declared() as declared:
                 return [*self._lay_out(), Post("owner", DeclareResult(declared))]
             case Routes() as routes:
@@ -110,13 +109,28 @@ class ControlCore:
                 return [Exit(f"refused by the coordinator ({code}): {reason}")]
         return []
 
+    def _welcomed(self, welcome: Welcome, now: float) -> list[Effect]:
+        """Say what a coordinator must know; begin afresh with a new incarnation."""
+        if welcome.incarnation == self._incarnation:  # a coordinator is back
+            stopped = [self.membership.send(Stopped(), now)] if self._stopped else []
+            return [*self._declare(now), *stopped]
+        self._incarnation = welcome.incarnation
+        if self._interrupted_at is not None:
+            return self._leave(now)
+        self._stopped = False
+        connected = Connected(welcome, self.membership.self.host)
+        tell = [Post(to, connected) for to in ("fetch", "push", "owner")]
+        return [*tell, *self._declare(now)]
+
     def _posted(self, item: object, now: float) -> list[Effect]:
         match item:
             case DeclareOrder() as order:
                 self._order = order
                 return self._declare(now)
-            case ProgressNow(progress, stopped) if self.membership.welcome:
-                effects: list[Effect] = [self.membership.send(progress, now)]
+            case ProgressNow(progress, stopped, incarnation) if self.membership.welcome:
+                if incarnation not in (0, self._incarnation):
+                    return []
+                effects: list[Effect] = [self.membership.send(progress, now, sure=stopped)]
                 if not stopped or self._stopped:
                     return effects
                 self._stopped = True

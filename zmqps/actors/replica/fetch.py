@@ -75,6 +75,14 @@ class FetchCore(CarrierCore):
         self.tick_s = min(TICK_S, self._orders[0][0].not_before - now) if waits else TICK_S
         return effects
 
+    def _afresh(self) -> list[Effect]:
+        """Fetch all blocks anew; what was asked for still is."""
+        self.known = {}
+        if self._fetch is not None:
+            self._orders.appendleft((self._fetch.order, self._fetch.enqueued_at))
+            self._fetch = None
+        return []
+
     def _answered(
         self, request: Request, message: Message, arrays: list[Array], now: float
     ) -> list[Effect]:

@@ -16,7 +16,10 @@ from zmqps.protocol.routes import RouteTable
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Control → fetch, push and owner: this process is a member; the limits are in `welcome`."""
+    """Control → fetch, push and owner: this process is a member; the limits are in `welcome`.
+
+    A second one, with a new incarnation, says that it was taken for gone and begins afresh.
+    """
 
     welcome: Welcome
     host: str
@@ -87,6 +90,7 @@ class PushOrder:
 
     `reads` holds, by key, the oldest version of each block that the gradients were computed from;
     `gradients` counts them. With `create`, the arrays are first values rather than gradients.
+    `incarnation` is that of the owner: an order of a former one is given up.
     """
 
     number: int
@@ -95,6 +99,7 @@ class PushOrder:
     arrays: Mapping[str, Array]
     reads: Mapping[int, Version]
     create: bool = False
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class PushResult:
     nbytes: int
     nonfinite: int
     staleness_max: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class ProgressNow:
 
     progress: Progress
     stopped: bool = False
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

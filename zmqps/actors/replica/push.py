@@ -58,6 +58,16 @@ class PushCore(CarrierCore):
         assert isinstance(item, PushOrder), item
         self._orders.append((item, now))
 
+    def _afresh(self) -> list[Effect]:
+        """Give up the pushes of the incarnation before: shards take no more of them."""
+        orders = [*(push.order for push in self._pushes.values()), *(o for o, _ in self._orders)]
+        self._pushes.clear()
+        self._orders.clear()
+        return [note for order in orders for note in self._given_up(order)]
+
+    def _given_up(self, order: PushOrder) -> list[Effect]:
+        return [Note(events.PushGivenUp(order.incarnation, order.number, order.gradients))]
+
     def _started(self, now: float) -> list[Effect]:
         if not self.ready:
             return []
@@ -65,6 +75,9 @@ class PushCore(CarrierCore):
         effects: list[Effect] = []
         while self._orders and self._remembered(self._orders[0][0].number):
             order, enqueued_at = self._orders.popleft()
+            if order.incarnation not in (0, self.requests.link.incarnation):
+                effects += self._given_up(order)
+                continue
             body = Create(()) if order.create else Push(order.number, order.step, ())
             parts = slicing.parts(self.layout, order.arrays, order.reads)
             requests = slicing.cut_push(
@@ -122,7 +135,9 @@ class PushCore(CarrierCore):
             sent_at=push.sent_at,
             answered_at=now,
         )
-        result = PushResult(order.number, push.nbytes, push.nonfinite, push.staleness_max)
+        result = PushResult(
+            order.number, push.nbytes, push.nonfinite, push.staleness_max, order.incarnation
+        )
         return [Note(note), Post("owner", result), *self._started(now)]
 
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:

@@ -18,7 +18,7 @@ from zmqps.protocol import events
 from zmqps.protocol.messages import Create, Fetch, Message, Push, Refused
 from zmqps.protocol.routes import RouteTable
 
-FATAL = frozenset({"bad_request", "stale_incarnation", "values"})
+FATAL = frozenset({"bad_request", "values"})
 
 
 @dataclass(slots=True, eq=False)

@@ -283,15 +283,15 @@ class ShardCore:
     def _asked(self, message: Message, arrays: Arrays, peer: Peer, now: float) -> list[Effect]:
         """Answer one message of the front.
 
-        A broker that is not attached (any more) gets no answer: its link then takes this shard for
-        silent and attaches anew, while a refusal would count as a sign of life.
+        A broker that is not attached (any more) is told so: its link then attaches anew, and its
+        clients send again what was on it.
         """
         match message.body:
             case Attach(window_bytes=window) if len(peer) == 1:
                 return self._attach(message, window, peer, now)
             case body if self.grants is None or not self.grants.heard(peer[:1], now):
-                refused = Refused("credit", "its broker is not attached", self._epoch)
-                return [self._refusal_note(message, refused)]
+                refused = Refused("not_attached", "its broker is not attached", self._epoch)
+                return self._refuse(message, refused, peer[:1])
             case Heartbeat() if len(peer) == 1:
                 return [self._reply(message, Heartbeat(), peer)]
             case Bye() if len(peer) == 1:

@@ -208,12 +208,12 @@ def test_a_mistake_of_a_client_is_refused_counted_and_logged(serving: Rig, body:
     assert of(serving.tick(1), Send)[-1].message.body.refused == 1
 
 
-def test_who_is_not_attached_gets_silence_so_that_its_link_attaches_anew(linked: Rig):
+def test_who_is_not_attached_is_told_so_that_its_link_attaches_anew(linked: Rig):
     for body in (push(0), Heartbeat(), Bye("x")):
         effects = linked.asks(A, body)
-        assert not of(effects, Send)
+        assert refusal(effects).code == "not_attached"
         assert not of(effects, Forward)
-        assert notes(effects, events.RequestRefused)[0].code == "unknown_member"
+        assert notes(effects, events.RequestRefused)[0].code == "not_attached"
 
 
 def test_bytes_that_are_no_message_are_answered_and_a_flood_fills_no_log(serving: Rig):

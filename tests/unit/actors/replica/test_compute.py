@@ -12,10 +12,12 @@ from tests.unit.actors.replica.scripted import (
     notes,
     of,
     same,
+    welcome,
 )
 from zmqps.actors.base import Exit, Finished, Tick, Work
 from zmqps.actors.replica.compute import EvaluateTask
 from zmqps.actors.replica.orders import (
+    Connected,
     EvaluateOrder,
     EvaluateResult,
     LeaveOrder,
@@ -371,3 +373,24 @@ def test_models_without_tensors_and_of_a_scalar(layout, local_rate):
     (push,) = script.pushes
     assert same(push.arrays, filled(layout, 4.0))
     assert same(copied(script.core.parameters), filled(layout, 1.0 - 4.0 * local_rate))
+
+
+def test_a_new_incarnation_counts_anew_and_waits_to_be_released():
+    rig = Trainer(LAYOUT, n_push=2)
+    rig.post(Connected(welcome(7), "here"))
+    rig.release()
+    rig.fetched()
+    for _ in range(3):
+        rig.gradient()
+    assert [p.incarnation for p in rig.pushes] == [7]
+    rig.post(Connected(welcome(9), "here"))  # while it computes
+    rig.gradient()
+    assert rig.task is None
+    assert rig.core.totals.steps == rig.core.totals.pushes_started == 0
+    rig.acked()  # of the one before
+    rig.release(step=3)
+    rig.fetched()
+    for _ in range(2):
+        rig.gradient()
+    (push,) = rig.pushes
+    assert (push.number, push.incarnation, push.gradients) == (1, 9, 2)

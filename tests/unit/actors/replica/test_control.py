@@ -51,8 +51,13 @@ PROGRESS = Progress(3, 3, 9, 1.0, 4, 2, 1, 3, 10, 0.1, 0.1, 0)
 
 
 class Control(Script):
-    def receive(self, body, cause=0, arrays=()):
-        return super().receive(body, cause, arrays, incarnation=1, link="coordinator")
+    def receive(self, body, cause=0, arrays=(), *, incarnation=1):
+        return super().receive(body, cause, arrays, incarnation=incarnation, link="coordinator")
+
+    def forgotten(self):
+        """Let the coordinator say that it does not know this process."""
+        said = of(self.post(ProgressNow(PROGRESS)), Progress)[0].message.sequence
+        return self.receive(Refused("unknown_member", "silent"), said)
 
 
 def new() -> Control:
@@ -261,3 +266,39 @@ def test_a_client_without_a_model_gets_no_layout():
     assert told(script.receive(Declared(create=False, ready=True))) == [
         ("owner", DeclareResult(Declared(create=False, ready=True)))
     ]
+
+
+def test_one_that_was_taken_for_gone_tells_its_threads_and_declares_again():
+    script = declared()
+    assert of(script.forgotten(), Hello)
+    effects = script.receive(welcome(9))
+    for to in ("fetch", "push", "owner"):
+        assert [c.welcome.incarnation for c in items(effects, to, Connected)] == [9]
+    assert of(effects, Declare)[0].message.incarnation == 9
+    old = script.post(ProgressNow(PROGRESS, stopped=True, incarnation=7))
+    assert not of(old, Progress)
+    assert not of(old, Stopped)
+
+
+def test_a_coordinator_that_is_back_is_told_the_model_and_that_it_has_stopped():
+    script = declared()
+    script.post(ProgressNow(PROGRESS, stopped=True, incarnation=7))
+    script.forgotten()
+    effects = script.receive(welcome(7), incarnation=2)
+    assert not items(effects, "owner", Connected)
+    assert of(effects, Declare)
+    assert of(effects, Stopped)
+
+
+def test_an_interrupted_one_that_was_taken_for_gone_leaves():
+    script = declared()
+    script.post(Interrupted())
+    script.forgotten()
+    assert exit_of(script.receive(welcome(9))) == Exit()
+
+
+def test_the_last_progress_must_arrive():
+    script = declared()
+    effects = script.post(ProgressNow(PROGRESS, stopped=True))
+    assert of(effects, Progress)[0].message.number > 0
+    assert of(script.post(ProgressNow(PROGRESS)), Progress)[0].message.number == 0

@@ -12,13 +12,14 @@ from tests.unit.actors.replica.scripted import (
     of,
     routed,
     table_of,
+    welcome,
 )
 from zmqps.actors.base import Exit, Malformed
 from zmqps.actors.replica.fetch import FetchCore
-from zmqps.actors.replica.orders import FetchOrder, FetchResult, LeaveOrder
+from zmqps.actors.replica.orders import Connected, FetchOrder, FetchResult, LeaveOrder
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Fetch, Fetched, Refused
+from zmqps.protocol.messages import Attached, Fetch, Fetched, Refused
 from zmqps.protocol.parts import NEVER, Version
 from zmqps.protocol.tensors import TensorSpec
 
@@ -193,3 +194,15 @@ def test_bytes_that_are_no_message_are_counted():
 
 def test_told_to_leave_it_leaves():
     assert connected().post(LeaveOrder("why")) == [Exit("why")]
+
+
+def test_a_new_incarnation_asks_anew_for_all_blocks():
+    script, shards = connected(), Shards(LAYOUT)
+    fetch(script, shards, 1)
+    script.post(FetchOrder(2, 5))
+    script.post(Connected(welcome(9), "here"))
+    effects = script.receive(Attached(1 << 20))
+    sends = of(effects, Fetch)
+    assert {send.message.incarnation for send in sends} == {9}
+    assert set(knowns(sends).values()) == {NEVER}
+    assert result(answer(script, shards, sends)).number == 2

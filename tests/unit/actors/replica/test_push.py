@@ -15,11 +15,12 @@ from tests.unit.actors.replica.scripted import (
     table_of,
     welcome,
 )
+from zmqps.actors.base import Close
 from zmqps.actors.replica.orders import Connected, LayoutSet, PushOrder, PushResult
 from zmqps.actors.replica.push import PushCore
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Attach, Create, Created, Push, Pushed, Refused
+from zmqps.protocol.messages import Attach, Attached, Create, Created, Push, Pushed, Refused
 from zmqps.protocol.parts import Receipt, Version
 from zmqps.protocol.tensors import TensorSpec
 
@@ -176,3 +177,21 @@ def test_a_push_that_fails_says_why_the_broker_refuses_the_link():
     script.post(PushOrder(1, 0, 1, filled(LAYOUT, 1.0), {}))
     script.receive(Refused("full", "raise the budgets"), cause=attach.message.sequence)
     assert "full: raise the budgets" in str(exit_of(script.wait(31)).error)
+
+
+def test_a_new_incarnation_gives_up_what_was_not_acknowledged_and_counts_anew():
+    script, shards = connected(), Shards(LAYOUT)
+    first = of(script.post(PushOrder(1, 0, 2, arrays(), {}, incarnation=7)), Push)
+    effects = script.post(Connected(welcome(9), "here"))
+    assert notes(effects, events.PushGivenUp) == [events.PushGivenUp(7, 1, 2)]
+    assert of(effects, Close)
+    assert of(effects, Attach)[0].message.incarnation == 9
+    script.receive(Attached(1 << 20))
+    assert not items(answer(script, shards, first), "owner")  # late receipts are nobody's
+    late = script.post(PushOrder(2, 1, 1, arrays(), {}, incarnation=7))
+    assert notes(late, events.PushGivenUp) == [events.PushGivenUp(7, 2, 1)]
+    assert not of(late, Push)
+    sends = of(script.post(PushOrder(1, 1, 1, arrays(), {}, incarnation=9)), Push)
+    assert {send.message.incarnation for send in sends} == {9}
+    (result,) = items(answer(script, Shards(LAYOUT), sends), "owner", PushResult)
+    assert (result.number, result.incarnation) == (1, 9)

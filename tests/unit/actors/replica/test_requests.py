@@ -111,7 +111,9 @@ def test_what_is_not_answered_is_sent_again_with_growing_waits():
     assert gaps == pytest.approx([2, 4, 8], abs=0.2)
 
 
-@pytest.mark.parametrize("code", ["not_ready", "unreachable", "unknown_member", "credit"])
+@pytest.mark.parametrize(
+    "code", ["not_ready", "unreachable", "unknown_member", "credit", "stale_incarnation"]
+)
 def test_a_passing_refusal_is_tried_again(code):
     script, shards = connected(), Shards(LAYOUT)
     first, second = of(script.post(order()), Push)
@@ -124,7 +126,7 @@ def test_a_passing_refusal_is_tried_again(code):
     assert notes(script.effects, events.PushDone)[0].resends == 1
 
 
-@pytest.mark.parametrize("code", ["bad_request", "stale_incarnation"])
+@pytest.mark.parametrize("code", ["bad_request", "values"])
 def test_a_refusal_for_good_ends_the_process_and_says_why(code):
     script = connected()
     first, _ = of(script.post(order(3)), Push)

@@ -321,7 +321,8 @@ def test_brokers_attach_within_the_budget_and_are_heard():
     (send,) = rig.asks(Heartbeat(), who=51, peer=(b"other",))
     assert send.message.body == Heartbeat()
     rig.asks(Bye("over"), who=51, peer=(b"other",))
-    assert rig.asks(Heartbeat(), who=51, peer=(b"other",)) == []
+    (send,) = rig.asks(Heartbeat(), who=51, peer=(b"other",))
+    assert refused(send) == "not_attached"
 
 
 def test_an_attach_that_was_meant_for_another_is_refused():
@@ -338,8 +339,10 @@ def test_a_silent_broker_has_to_attach_again():
     rig.tick(9.0)
     assert rig.asks(Heartbeat(), who=50, peer=BROKER)
     rig.tick(11.0)
-    assert rig.asks(Heartbeat(), who=50, peer=BROKER) == []
-    assert rig.asks(push(rig.blocks, 1), arrays(rig.blocks)) == []
+    (send,) = rig.asks(Heartbeat(), who=50, peer=BROKER)
+    assert refused(send) == "not_attached"
+    (send,) = rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
+    assert (refused(send), send.peer) == ("not_attached", BROKER)
     assert rig.asks(Attach("broker", 1), who=50, peer=BROKER)
     assert rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
 
