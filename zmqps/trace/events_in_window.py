@@ -9,11 +9,14 @@ import duckdb
 
 from zmqps.trace.history import LATE, Arrow, History, Lane, Mark, Points, Span, Times, WindowError
 
-RECORDS_MAX: Final = 1_000_000
+RECORDS_MAX: Final = 300_000
 """More messages, steps or rounds than these in one window are not read."""
 
 _MESSAGES: Final = """
-SELECT m.* FROM messages m JOIN {windows}
+SELECT sender, sequence, kind, replica, broker, shard, job, step, nbytes, blocks, sends, outcome,
+  sent_at, passed_at, received_at, replied_at, returned_at, answered_at, replica_boot, broker_boot,
+  shard_boot, replica_line, broker_line, shard_line
+FROM messages m JOIN {windows}
   ON w.boot = coalesce(m.replica_boot, m.shard_boot, m.broker_boot)
 WHERE coalesce(sent_at, received_at, passed_at) <= w.last
   AND coalesce(CASE WHEN replica_boot IS NOT NULL THEN answered_at
@@ -111,7 +114,7 @@ class _Reader:
 
     def span(self, kind: str, lane: int, first: float, last: float, row: dict[str, Any]) -> None:
         """Add a span with its points; the line number is the place of its end."""
-        begin = self.points.add(lane, first, LATE)
+        begin = self.points.add(lane, first, LATE - 1)
         end = self.points.add(lane, last, row["line"])
         self.history.spans.append(Span(kind, lane, begin, end, row))
 

@@ -7,7 +7,8 @@ cause (`order`), unless `raw`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import duckdb
@@ -40,6 +41,11 @@ class Lane:
         if self.thread.startswith("agent-"):
             return self.thread
         return self.process if self.thread == self.role else f"{self.process} {self.thread}"
+
+    def fits(self, pattern: str | None) -> bool:
+        """Say whether its name, or that of its process, fits a pattern; None: any."""
+        names = (self.process, self.name)
+        return pattern is None or any(fnmatchcase(name, pattern) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,32 @@ class History:
         """Count the arrows that point back in time."""
         return sum(a.last >= 0 and self.ns[a.last] < self.ns[a.first] for a in self.arrows)
 
+    def only(self, pattern: str | None) -> "History":
+        """Return what the lanes did whose name, or process, fits a pattern; None: all.
+
+        Of messages, those that go between two of them.
+        """
+        kept = [lane.fits(pattern) for lane in self.lanes]
+
+        def has(point: int) -> bool:
+            return point < 0 or kept[self.lane_of[point]]
+
+        return replace(
+            self,
+            spans=[span for span in self.spans if kept[span.lane]],
+            arrows=[arrow for arrow in self.arrows if has(arrow.first) and has(arrow.last)],
+            marks=[mark for mark in self.marks if has(mark.point)],
+        )
+
+    @property
+    def seen(self) -> list[Lane]:
+        """The lanes in which something is."""
+        points = {point for arrow in self.arrows for point in (arrow.first, arrow.last)}
+        points |= {mark.point for mark in self.marks}
+        numbers = {span.lane for span in self.spans}
+        numbers |= {int(self.lane_of[point]) for point in points if point >= 0}
+        return [self.lanes[number] for number in sorted(numbers)]
+
     def seconds(self, point: int) -> float:
         """Return when a point is, in seconds since the run began."""
         return float(self.ns[point]) / 1e9
@@ -139,10 +171,10 @@ class Times:
         shift, drift, reference = self._lines[boot]
         return reference + (seconds + self.zero - shift - reference) / (1 + drift)
 
-    def sql(self, at: str) -> str:
-        """Return SQL for a time `at` of a row of `boots`, in seconds since the run began."""
-        shift = f"(wall_offset + correction - {self.zero!r})"
-        return f"({at} + {shift} + drift * ({at} - reference_at))"
+    def sql(self, at: str, boot: str = "boots") -> str:
+        """Return SQL for a time `at` of a row of `boots` (or an alias), since the run began."""
+        shift = f"({boot}.wall_offset + {boot}.correction - {self.zero!r})"
+        return f"({at} + {shift} + {boot}.drift * ({at} - {boot}.reference_at))"
 
     def windows(self, first: float, last: float) -> str:
         """Return rows (boot, first, last) for SQL: this window by each clock."""

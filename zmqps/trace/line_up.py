@@ -25,7 +25,11 @@ LEAST_ERROR_S: Final = 1e-6
 """The weight of a bound in the fit is 1 / (its error + this)²."""
 
 _MESSAGES: Final = f"""
-WITH directed AS (
+WITH joined AS (
+  SELECT * FROM member_joined QUALIFY count(*) OVER (PARTITION BY incarnation) = 1
+), greeted AS (
+  SELECT * FROM welcomed QUALIFY count(*) OVER (PARTITION BY incarnation) = 1
+), directed AS (
   SELECT replica_boot source, broker_boot target, sent_at sent, passed_at received
     FROM messages WHERE replica_boot <> broker_boot AND sends = 1
   UNION ALL SELECT broker_boot, replica_boot, returned_at, answered_at
@@ -39,12 +43,13 @@ WITH directed AS (
   UNION ALL SELECT shard_boot, replica_boot, replied_at, answered_at
     FROM messages WHERE broker_boot IS NULL AND replica_boot <> shard_boot AND sends = 1
   UNION ALL SELECT member.boot, coordinator.boot, member.first_at, j."at"
-    FROM member_joined j JOIN processes coordinator USING (process)
-    JOIN processes member ON member.incarnation = j.incarnation
+    FROM joined j JOIN processes coordinator USING (process)
+    JOIN members m ON m.incarnation = j.incarnation
+    JOIN processes member ON member.process = m.process
     WHERE member.boot <> coordinator.boot
   UNION ALL SELECT coordinator.boot, member.boot, j."at", w."at"
-    FROM member_joined j JOIN processes coordinator USING (process)
-    JOIN welcomed w ON w.incarnation = j.incarnation JOIN processes member
+    FROM joined j JOIN processes coordinator USING (process)
+    JOIN greeted w ON w.incarnation = j.incarnation JOIN processes member
       ON member.process = w.process
     WHERE member.boot <> coordinator.boot
 ), piece AS (

@@ -3,7 +3,7 @@
 Threads of one process share a column; columns of one host stand together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ def draw(
 
     `size` is in inches. Raises ValueError for another suffix, OSError.
     """
-    columns = Columns(history.lanes)
+    columns = Columns(history.seen)
     count = max(len(columns.names), 1)
     many = columns.many
     made = figure(*(size or (min(max(7.0, 1.5 + 0.75 * count), 22.0), 9.0)))
@@ -116,6 +116,37 @@ def draw(
         axes.set_title(title, fontsize=11, parse_math=False)
     _legend(made, [kind for kind in WORDS if kind in kinds])
     save(made, path)
+
+
+def told(history: History, first: float, last: float) -> dict[str, Any]:
+    """Return what a picture shows, in figures."""
+    counts: dict[str, int] = {}
+    for arrow in history.arrows:
+        counts[arrow.kind] = counts.get(arrow.kind, 0) + 1
+    return {
+        "from": first,
+        "to": last,
+        "actors": len(Columns(history.seen).names),
+        "arrows": counts,
+        "never_answered": sum(arrow.last < 0 for arrow in history.arrows),
+        "backwards": history.backwards,
+        "moved_us": history.moved_ns / 1e3,
+    }
+
+
+def told_text(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the same for a terminal."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in figures["arrows"].items())
+    yield (
+        f"{figures['from']:.6g} s to {figures['to']:.6g} s: {figures['actors']} actors, "
+        f"arrows: {counts or 'none'}"
+    )
+    if figures["never_answered"]:
+        yield f"{figures['never_answered']:,} messages were never answered (crosses)"
+    if figures["backwards"]:
+        yield f"{figures['backwards']:,} arrows point back in time: the clocks are raw"
+    if figures["moved_us"] > 1:
+        yield f"effects were moved by up to {figures['moved_us']:,.0f} µs to be after their causes"
 
 
 def _spans(axes: Any, history: History, x: Any, y: Any, width: float) -> set[str]:

@@ -124,7 +124,8 @@ def staleness(db: duckdb.DuckDBPyConnection, worst: int = 3) -> Staleness:
         groups("p.name", "JOIN processes p USING (process)"),
         groups(
             "coalesce(r.name, 'sender ' || stale.sender)",
-            "LEFT JOIN processes r ON r.incarnation = stale.sender AND r.role <> 'coordinator'",
+            "LEFT JOIN members m ON m.incarnation = stale.sender "
+            "LEFT JOIN processes r ON r.process = m.process",
         ),
         piece_s,
         tuple(_pieces(db, times, piece_s)),
@@ -149,14 +150,16 @@ FROM (
   SELECT * FROM stale WHERE outcome = 'applied' QUALIFY row_number() OVER (
     PARTITION BY sender, number ORDER BY stale DESC, process, block) = 1
 ) w JOIN processes p USING (process) JOIN files f ON f.file = w.file
-LEFT JOIN processes r ON r.incarnation = w.sender AND r.role <> 'coordinator'
+LEFT JOIN members m ON m.incarnation = w.sender
+LEFT JOIN processes r ON r.process = m.process
 LEFT JOIN blocks b ON b.key = w.block
 WHERE stale >= 0 ORDER BY stale DESC, w.sender, w.number LIMIT ?
 """
 
 _BETWEEN: Final = """
 SELECT coalesce(r.name, 'sender ' || s.sender) AS name, count(*) AS pushes
-FROM stale s LEFT JOIN processes r ON r.incarnation = s.sender AND r.role <> 'coordinator'
+FROM stale s LEFT JOIN members m ON m.incarnation = s.sender
+LEFT JOIN processes r ON r.process = m.process
 WHERE s.process = ? AND s.block = ? AND outcome = 'applied' AND version_applied > ?
   AND version_applied < ? GROUP BY 1 ORDER BY 2 DESC, 1
 """

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import duckdb
 
+from zmqps.trace.history import Times
 from zmqps.trace.pictures import natural
 
 _SHARES: Final = """
@@ -138,6 +139,13 @@ def one_step(db: duckdb.DuckDBPyConnection, replica: str, step: int) -> StepView
     ends = [one[key] for one in (fetch, push) if one for key in ("sent_at", "answered_at")]
     first, last = min([*ends, began]), max([*ends, done["at"]])
     return StepView(replica, step, done["boot"], first, last, tuple(threads), tuple(missing))
+
+
+def around(view: StepView, times: Times) -> tuple[float, float]:
+    """Return a window around a step, in seconds since the run began."""
+    first, last = times.since(view.boot, view.first), times.since(view.boot, view.last)
+    margin = (last - first) / 2
+    return max(0.0, first - margin), last + margin
 
 
 def _one(db: duckdb.DuckDBPyConnection, sql: str, values: list[Any]) -> dict[str, Any] | None:
