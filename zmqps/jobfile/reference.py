@@ -40,11 +40,11 @@ def job_reference() -> str:
     example = SHIPPED / "softmax.yaml"
     text = example.read_text(encoding="utf-8")
     parts = [HEAD.format(shipped=shipped, example=example.name, text=text)]
-    parts.extend(_section(JobSettings, "", "## The whole"))
+    parts.extend(section(JobSettings, "", "## The whole"))
     return "\n".join(parts)
 
 
-def _section(model: type[BaseModel], path: str, title: str) -> list[str]:
+def section(model: type[BaseModel], path: str, title: str) -> list[str]:
     """Return the tables of a settings class and of those inside it."""
     doc = " ".join((model.__doc__ or "").split())
     parts = [f"{title}\n", f"{doc}\n", "| setting | value | default | meaning |"]
@@ -59,7 +59,7 @@ def _section(model: type[BaseModel], path: str, title: str) -> list[str]:
         kinds = models(get_args(hint)[0] if many else field.annotation)
         for kind in kinds:
             tag = f": {_tag(kind)}" if len(kinds) > 1 else ""
-            inner += _section(kind, f"{where}.", f"## `{where}`{tag}")
+            inner += section(kind, f"{where}.", f"## `{where}`{tag}")
     return [*parts, "", *inner]
 
 
@@ -83,6 +83,8 @@ def _type(hint: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in get_args(hint))
     if get_origin(hint) in (tuple, list):
         return "list"
+    if get_origin(hint) is dict:
+        return "mapping"
     words = {int: "integer", float: "number", bool: "`true`, `false`", str: "text"}
     return words.get(hint, "mapping" if models(hint) else getattr(hint, "__name__", "").lower())
 
@@ -112,6 +114,8 @@ def _default(field: FieldInfo) -> str:
         return "`" + (str(given).replace("'", "") if len(given) == 1 else "{}") + "`"
     if value is None:
         return "null"
+    if value == ():
+        return "`[]`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
