@@ -15,7 +15,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from zmqps.optim.line_search import LineSearch, Point
-from zmqps.optim.vectors import Allocate, Axpy, Combine, Copy, Dot, Free, Largest, Operation
+from zmqps.optim.vectors import (
+    Adopt,
+    Allocate,
+    Axpy,
+    Combine,
+    Copy,
+    Dot,
+    Free,
+    Largest,
+    Operation,
+)
 
 X: Final = "x"
 """The parameters."""
@@ -58,6 +68,7 @@ class State:
     `pairs` are the slots of history in use, the oldest first; `dots` the products of any two basis
     vectors, by names. `loss` and `gradient` (max |g_i|) belong to the vectors "x" and "lbfgs/g".
     `stretch`: the last accepted step. `reset`: the history was dropped after a failed line search.
+    `adopted`: "x" and "lbfgs/g" are those of this state; else they are still in the trial vectors.
     """
 
     iteration: int = 0
@@ -69,6 +80,7 @@ class State:
     skipped: int = 0
     stretch: float = 0.0
     reset: bool = False
+    adopted: bool = True
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -102,13 +114,20 @@ class Evaluate:
 
 
 @dataclass(frozen=True, slots=True)
-class Iterated:
-    """An iteration is done. The answer is () to go on, anything else to stop."""
+class Prepared:
+    """The next state is known: whoever wants to go on from it saves it now. The answer is ()."""
 
     state: State
 
 
-Request = Operate | Evaluate | Iterated
+@dataclass(frozen=True, slots=True)
+class Iterated:
+    """An iteration is done, its vectors are in place. The answer: () to go on, else to stop."""
+
+    state: State
+
+
+Request = Operate | Evaluate | Prepared | Iterated
 Reason = Literal["gradient", "decrease", "iterations", "evaluations", "line_search", "stopped"]
 
 
@@ -131,8 +150,7 @@ def minimise(limits: Limits, state: State | None = None) -> Search:
     freed.
     """
     yield Operate((Allocate(WORKING),))
-    if state is None:
-        state = yield from _first()
+    state = (yield from _first()) if state is None else (yield from _adopted(state))
     result = _converged(limits, state) or _spent(limits, state)
     while result is None:
         before = state
@@ -144,14 +162,15 @@ def minimise(limits: Limits, state: State | None = None) -> Search:
         if isinstance(found, Result):
             result = found
             break
-        state = found
+        yield Prepared(found)
+        state = yield from _adopted(found)
         stop = yield Iterated(state)
         # On a batch of its own the point it was fitted to proves nothing.
         result = None if limits.batches else _converged(limits, state, before.loss)
         result = result or _spent(limits, state)
         if stop and result is None:
             result = Result("stopped", f"stopped after {state.iteration} iterations", state)
-    history = tuple(name for slot in range(limits.history) for name in _pair(slot))
+    history = tuple(name for slot in range(limits.history + 1) for name in _pair(slot))
     yield Operate((Free((*WORKING[1:], *history)),))
     return result
 
@@ -160,6 +179,13 @@ def _first() -> Generator[Request, tuple[float, ...], State]:
     (loss,) = yield Evaluate(X, G, 0)
     square, largest = yield Operate((Dot(G, G), Largest(G)))
     return State(0, 1, loss, largest, dots={(G, G): square})
+
+
+def _adopted(state: State) -> Generator[Request, tuple[float, ...], State]:
+    """Put the vectors of a state in place, unless they are; asking twice does no harm."""
+    if not state.adopted:
+        yield Operate((Adopt(state.iteration, (X, G), (TRIAL, TRIAL_G)),))
+    return replace(state, adopted=True)
 
 
 def _rebatched(state: State) -> Generator[Request, tuple[float, ...], State]:
@@ -227,11 +253,13 @@ def _without_step(
 def _accept(
     limits: Limits, state: State, best: Point
 ) -> Generator[Request, tuple[float, ...], State]:
-    """Go to the trial point; its differences become the newest pair, unless they are bad."""
-    used = state.pairs[-limits.history :] if limits.history else ()
-    slot = used[0] if len(used) == limits.history else _free_slot(used)
+    """Make the state at the trial point; its differences become the newest pair, unless bad.
+
+    No vector of the old state is written, so that one can go on from either.
+    """
+    slot = _free_slot(state.pairs)
     s, y = _pair(slot)
-    kept = tuple(pair for pair in used if pair != slot)
+    kept = state.pairs[max(0, len(state.pairs) + 1 - limits.history) :]
     names = _names(kept)
     products = [Dot(a, b) for a in (s, y, TRIAL_G) for b in names]
     own = (Dot(s, s), Dot(s, y), Dot(y, y), Dot(s, TRIAL_G), Dot(y, TRIAL_G))
@@ -244,8 +272,6 @@ def _accept(
             *own,
             Dot(TRIAL_G, TRIAL_G),
             Largest(TRIAL_G),
-            Copy(X, TRIAL),
-            Copy(G, TRIAL_G),
         )
     )
     *found, ss, sy, yy, sg, yg, gg, largest = answer
@@ -257,6 +283,7 @@ def _accept(
         loss=best.loss,
         gradient=largest,
         stretch=best.step,
+        adopted=False,
     )
     dots = {**old, **table, (s, s): ss, (s, y): sy, (y, y): yy, (s, G): sg, (y, G): yg, (G, G): gg}
     if limits.curvature == "damp" and (damped := _damping(kept, dots, ss, sy)) is not None:

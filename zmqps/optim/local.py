@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from zmqps.optim.lbfgs import Evaluate, Iterated, Limits, Operate, Result, State, X, minimise
+from zmqps.optim.lbfgs import (
+    Evaluate,
+    Iterated,
+    Limits,
+    Operate,
+    Prepared,
+    Result,
+    State,
+    X,
+    minimise,
+)
 from zmqps.optim.vectors import Array, perform
 
 Loss = Callable[[Sequence[Array], int], tuple[float, Sequence[Array]]]
@@ -15,6 +25,7 @@ class ArrayVectors:
     """`Vectors` over arrays; vector "x" starts as a copy of `start`."""
 
     def __init__(self, start: Sequence[Array]) -> None:
+        self.mark = 0
         self.by_name: dict[str, list[Array]] = {X: [np.array(array) for array in start]}
 
     def read(self, name: str) -> list[Array]:
@@ -57,5 +68,7 @@ def minimise_arrays(
                 for out, slope in zip(vectors.write(gradient), slopes, strict=True):
                     out[...] = slope
                 answer = (value,)
+            case Prepared():
+                answer = ()
             case Iterated(state):
                 answer = (1.0,) if iterated(state, vectors.read(X)) else ()

@@ -165,3 +165,46 @@ ScheduleSettings = Annotated[
         description="How the rate changes with the number of updates that a block has had.",
     ),
 ]
+
+
+class LbfgsSettings(Settings):
+    """Sandblaster L-BFGS (paper, section 4.2)."""
+
+    history: int = Field(
+        default=10, ge=0, le=100, description="Pairs of differences that a direction is made from."
+    )
+    batch: Literal["full"] | Annotated[int, Field(ge=1, le=1 << 31)] = Field(
+        default="full",
+        description="Samples of an iteration's loss: the whole training set, or so many, new ones "
+        "in each iteration.",
+    )
+    portion: int = Field(
+        default=256,
+        ge=1,
+        le=1 << 31,
+        description="Samples that are handed out at a time. The smaller, the less is lost with a "
+        "replica and the better the load is balanced; the larger, the less handing out costs.",
+    )
+    send_every: int = Field(
+        default=8,
+        ge=1,
+        le=1 << 31,
+        description="Portions whose gradients a replica sums before it sends them.",
+    )
+    curvature: Literal["skip", "damp"] = Field(
+        default="skip",
+        description="A pair of differences without enough curvature is left out, or damped.",
+    )
+    gradient_tolerance: float = Field(
+        default=1e-5, ge=0, description="It ends when no component of the gradient is larger."
+    )
+    decrease_tolerance: float = Field(
+        default=2.2e-9,
+        ge=0,
+        description="It ends when an iteration lowers the loss by at most this share of it "
+        "(of 1, when the loss is below 1). Not with batches: their losses differ anyway.",
+    )
+    iterations: int = Field(default=15_000, ge=1, description="Most iterations.")
+    evaluations: int = Field(
+        default=15_000, ge=1, description="Most evaluations of the loss of a batch."
+    )

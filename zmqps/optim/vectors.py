@@ -6,11 +6,13 @@ the whole is made from those of the slices by `join`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
+
+from zmqps.protocol.errors import ProtocolError, expect, expect_items
 
 Array = npt.NDArray[Any]
 
@@ -19,7 +21,9 @@ CHUNK = 1 << 16
 
 
 class Vectors(Protocol):
-    """Slices of named vectors, all of the same blocks."""
+    """Slices of named vectors, all of the same blocks; `mark` is that of the last `Adopt`."""
+
+    mark: int
 
     def read(self, name: str) -> Sequence[Array]:
         """Return the arrays of a vector. Raises KeyError when there is none of this name."""
@@ -61,6 +65,18 @@ class Copy:
 
     out: str
     a: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """outs = sources, once for each mark; marks only rise.
+
+    Whoever asks can ask again when it does not know whether this was done.
+    """
+
+    mark: int
+    outs: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +129,50 @@ class Largest:
     a: str
 
 
-Operation = Allocate | Free | Zero | Copy | Scale | Axpy | Multiply | Combine | Dot | Largest
+Operation = (
+    Allocate | Free | Zero | Copy | Adopt | Scale | Axpy | Multiply | Combine | Dot | Largest
+)
+_KINDS = {kind.__name__: kind for kind in get_args(Operation)}
+
+
+def to_wire(operation: Operation) -> list[Any]:
+    """Return [kind, fields...], plain values."""
+    values = [getattr(operation, item.name) for item in fields(operation)]
+    return [type(operation).__name__, *(list(v) if isinstance(v, tuple) else v for v in values)]
+
+
+def from_wire(wire: object) -> Operation:
+    """Read what `to_wire` gave. Raises ProtocolError, and nothing else, if it is not that."""
+    kind, *values = expect_items(wire, "operation") or [None]
+    made = _KINDS.get(kind) if isinstance(kind, str) else None
+    if made is None:
+        raise ProtocolError(f"operation {kind!r:.40}, allowed are {', '.join(_KINDS)}")
+    names = [item.name for item in fields(made)]
+    if len(values) != len(names):
+        raise ProtocolError(f"{kind} has the fields {', '.join(names)}, not {len(values)} of them")
+    read = (_read(f"{kind}: {name}", name, v) for name, v in zip(names, values, strict=True))
+    operation: Operation = made(*read)
+    if isinstance(operation, Combine) and len(operation.factors) != len(operation.terms):
+        raise ProtocolError("Combine: there must be a factor for each term")
+    if isinstance(operation, Adopt) and len(operation.outs) != len(operation.sources):
+        raise ProtocolError("Adopt: there must be a source for each vector")
+    return operation
+
+
+def _read(place: str, name: str, value: object) -> Any:
+    if name == "factors":
+        return tuple(_number(place, item) for item in expect_items(value, place))
+    if name == "factor":
+        return _number(place, value)
+    if name == "mark":
+        return expect(value, int, place)
+    if name in ("names", "outs", "sources", "terms"):
+        return tuple(expect(item, str, place) for item in expect_items(value, place))
+    return expect(value, str, place)
+
+
+def _number(place: str, value: object) -> float:
+    return float(value) if type(value) is int else expect(value, float, place)
 
 
 def perform(operations: Iterable[Operation], vectors: Vectors) -> tuple[float, ...]:
@@ -121,7 +180,7 @@ def perform(operations: Iterable[Operation], vectors: Vectors) -> tuple[float, .
 
     Raises KeyError for a vector that is not there; what stands before it is done by then.
     """
-    scalars: list[float] = []
+    scalars = []
     for operation in operations:
         match operation:
             case Allocate(names):
@@ -130,15 +189,21 @@ def perform(operations: Iterable[Operation], vectors: Vectors) -> tuple[float, .
             case Free(names):
                 for name in names:
                     vectors.free(name)
-            case Dot(a, b):
-                pairs = zip(vectors.read(a), vectors.read(b), strict=True)
-                scalars.append(sum((_dot(x, y) for x, y in pairs), 0.0))
-            case Largest(a):
-                found = (float(np.abs(x).max(initial=0.0)) for x in vectors.read(a))
-                scalars.append(max(found, default=0.0))
+            case Dot() | Largest():
+                scalars.append(_scalar(operation, vectors))
+            case Adopt():
+                _adopt(operation, vectors)
             case _:
                 _write(operation, vectors)
     return tuple(scalars)
+
+
+def _scalar(operation: Dot | Largest, vectors: Vectors) -> float:
+    if isinstance(operation, Dot):
+        pairs = zip(vectors.read(operation.a), vectors.read(operation.b), strict=True)
+        return sum((_dot(x, y) for x, y in pairs), 0.0)
+    found = (float(np.abs(x).max(initial=0.0)) for x in vectors.read(operation.a))
+    return _largest(list(found))
 
 
 def join(operations: Iterable[Operation], slices: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -149,6 +214,14 @@ def join(operations: Iterable[Operation], slices: Sequence[Sequence[float]]) -> 
         sum(column, 0.0) if isinstance(kind, Dot) else _largest(column)
         for kind, column in zip(kinds, columns, strict=True)
     )
+
+
+def _adopt(operation: Adopt, vectors: Vectors) -> None:
+    if operation.mark <= vectors.mark:
+        return
+    vectors.mark = operation.mark
+    for out, source in zip(operation.outs, operation.sources, strict=True):
+        _write(Copy(out, source), vectors)
 
 
 def _write(operation: Zero | Copy | Scale | Axpy | Multiply | Combine, vectors: Vectors) -> None:

@@ -51,7 +51,6 @@ class OperationsDone:
     operations: int
     accepted: int
     refused: int
-    operate_ms: float
 
 
 @dataclass(frozen=True, slots=True)

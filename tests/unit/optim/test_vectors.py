@@ -1,5 +1,6 @@
 """Operations on slices of vectors: each against NumPy on the whole, and joined over slices."""
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from zmqps.optim.lbfgs import X
 from zmqps.optim.local import ArrayVectors
 from zmqps.optim.vectors import (
+    Adopt,
     Allocate,
     Array,
     Axpy,
@@ -20,9 +22,12 @@ from zmqps.optim.vectors import (
     Operation,
     Scale,
     Zero,
+    from_wire,
     join,
     perform,
+    to_wire,
 )
+from zmqps.protocol.errors import ProtocolError
 
 SIZES = ((3, 2), (5,), (), (0, 4), (1,))
 
@@ -97,3 +102,47 @@ def test_allocating_again_keeps_what_is_there_and_free_forgets() -> None:
     perform([Free(("a", "nobody"))], vectors)
     with pytest.raises(KeyError):
         vectors.read("a")
+
+
+def test_a_mark_is_adopted_once_and_older_ones_never() -> None:
+    vectors = store(a=slices(1), b=slices(2))
+    perform([Adopt(3, ("a",), ("b",)), Zero("b"), Adopt(3, ("a",), ("b",))], vectors)
+    perform([Adopt(2, ("a",), ("b",))], vectors)
+    np.testing.assert_array_equal(whole(vectors.read("a")), whole(slices(2)))
+    perform([Adopt(4, ("a",), ("b",))], vectors)
+    assert not whole(vectors.read("a")).any()
+
+
+EVERY: list[Operation] = [
+    Allocate(("a", "b")), Free(()), Zero("a"), Copy("a", "b"), Adopt(7, ("a",), ("b",)),
+    Scale("a", 0.5), Axpy("a", -1.5, "b"), Multiply("a", "b", "c"),
+    Combine("a", (1.0, 2.0), ("b", "c")), Dot("a", "b"), Largest("a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", EVERY, ids=lambda o: type(o).__name__)
+def test_an_operation_is_read_as_it_was_written(operation: Operation) -> None:
+    packed = msgpack.unpackb(msgpack.packb(to_wire(operation)))
+    assert from_wire(packed) == operation
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+        | st.sampled_from([type(o).__name__ for o in EVERY]),
+        lambda inner: st.lists(inner, max_size=4),
+    )
+)  # fmt: skip
+def test_what_is_no_operation_is_a_protocol_error(wire: object) -> None:
+    try:
+        read = from_wire(wire)
+    except ProtocolError:
+        return
+    assert from_wire(to_wire(read)) == read or "nan" in str(read)
+
+
+def test_terms_without_a_factor_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="a factor for each term"):
+        from_wire(["Combine", "a", [1.0], ["b", "c"]])
+    with pytest.raises(ProtocolError, match="a source for each vector"):
+        from_wire(["Adopt", 1, ["a"], []])

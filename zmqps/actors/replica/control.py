@@ -41,6 +41,9 @@ from zmqps.protocol.messages import (
     Evaluate,
     Evaluated,
     Message,
+    Portion,
+    PortionDone,
+    PortionsSent,
     Refused,
     Release,
     Routes,
@@ -77,6 +80,8 @@ class ControlCore:
             case Received(_, message):
                 session, is_news = self.membership.received(message, now)
                 effects += [*session, *(self._received(message, now) if is_news else [])]
+            case Posted(PortionDone() | PortionsSent() as said):
+                effects.append(self.membership.send(said, now))
             case Posted(item):
                 effects += self._posted(item, now)
             case Tick() if self._ticks.count(now):
@@ -101,6 +106,8 @@ class ControlCore:
                 return self._routed(routes)
             case Release() as release:
                 return [Post("owner", Released(release))]
+            case Portion() as portion:
+                return [Post("owner", portion)]
             case Evaluate(number):
                 return [Post("owner", EvaluateOrder(number))]
             case Stop(reason):

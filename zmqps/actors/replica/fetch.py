@@ -61,10 +61,12 @@ class FetchCore(CarrierCore):
         effects: list[Effect] = []
         while self._orders and self._fetch is None and self._orders[0][0].not_before <= now:
             order, enqueued_at = self._orders.popleft()
-            wants = slicing.wants(self.layout, {} if order.everything else self.known)
+            whole = order.everything or order.vector
+            wants = slicing.wants(self.layout, {} if whole else self.known)
             requests = slicing.cut_fetch(
-                order.number, wants, self.layout, self.table, self.message_bytes_max, now
-            )
+                order.number, wants, self.layout, self.table, self.message_bytes_max, now,
+                order.vector,
+            )  # fmt: skip
             count = len(requests)
             self._fetch = _Fetch(order, enqueued_at, count, count)
             for request in requests:
@@ -117,7 +119,8 @@ class FetchCore(CarrierCore):
 
     def _complete(self, fetch: _Fetch, now: float) -> list[Effect]:
         self._fetch = None
-        self.known.update((key, version) for key, (version, _) in fetch.blocks.items())
+        if not fetch.order.vector:
+            self.known.update((key, version) for key, (version, _) in fetch.blocks.items())
         versions = [version.updates for version in self.known.values()]
         note = events.FetchDone(
             fetch=fetch.order.number,
@@ -137,7 +140,8 @@ class FetchCore(CarrierCore):
     def _recut(self, request: Request, table: RouteTable, now: float) -> list[Request]:
         assert isinstance(request.body, Fetch) and self.layout and self._fetch
         cut = slicing.cut_fetch(
-            request.job, request.body.wants, self.layout, table, self.message_bytes_max, now
-        )
+            request.job, request.body.wants, self.layout, table, self.message_bytes_max, now,
+            request.body.vector,
+        )  # fmt: skip
         self._fetch.waiting += len(cut) - 1
         return cut

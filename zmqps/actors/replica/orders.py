@@ -63,6 +63,8 @@ class DeclareResult:
 class FetchOrder:
     """Owner → fetch: bring all blocks; with `everything`, also those that have not changed.
 
+    `vector` names another vector than the parameters; its blocks come whole, in any version.
+
     `not_before` is a monotonic time: parameters that would come long before they can be used would
     only be staler.
     """
@@ -71,6 +73,7 @@ class FetchOrder:
     step: int
     everything: bool = False
     not_before: float = 0.0
+    vector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class PushOrder:
     """Owner → push: accrued gradients by tensor, given away, and the versions they come from.
 
     `reads` holds, by key, the oldest version of each block that the gradients were computed from;
-    `gradients` counts them. With `create`, the arrays are first values rather than gradients.
+    `gradients` counts them. With `create`, the arrays are first values rather than gradients; with
+    an `evaluation`, they are gradients of portions, which wait on the shards until they count.
     `incarnation` is that of the owner: an order of a former one is given up.
     """
 
@@ -99,6 +103,7 @@ class PushOrder:
     arrays: Mapping[str, Array]
     reads: Mapping[int, Version]
     create: bool = False
+    evaluation: int = 0
     incarnation: int = 0
 
 

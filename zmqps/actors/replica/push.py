@@ -78,7 +78,11 @@ class PushCore(CarrierCore):
             if order.incarnation not in (0, self.requests.link.incarnation):
                 effects += self._given_up(order)
                 continue
-            body = Create(()) if order.create else Push(order.number, order.step, ())
+            body = (
+                Create(())
+                if order.create
+                else Push(order.number, order.step, (), order.evaluation)
+            )
             parts = slicing.parts(self.layout, order.arrays, order.reads)
             requests = slicing.cut_push(
                 body, order.number, parts, self.table, self.message_bytes_max, now
@@ -104,7 +108,7 @@ class PushCore(CarrierCore):
         assert isinstance(request.body, Push | Create) and self.requests
         sent = sorted(part.key for part in request.body.parts)
         match request.body, body:
-            case Push(sent_as), Pushed(number, receipts) if (
+            case Push(number=sent_as), Pushed(number, receipts) if (
                 number == sent_as and sorted(r.key for r in receipts) == sent
             ):
                 push.nonfinite += sum(r.outcome == "nonfinite" for r in receipts)

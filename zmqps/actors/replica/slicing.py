@@ -5,6 +5,7 @@ whole blocks, together at most `message_bytes_max` (one block at least).
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from zmqps.actors.base import Array, frozen
@@ -34,12 +35,13 @@ def parts(
 
 
 def cut_fetch(
-    job: int, items: Iterable[Want], layout: Layout, table: RouteTable, bytes_max: int, now: float
-) -> list[Request]:
+    job: int, items: Iterable[Want], layout: Layout, table: RouteTable, bytes_max: int, now: float,
+    vector: str = "",
+) -> list[Request]:  # fmt: skip
     """Return the fetch requests for these wants; `nbytes` is what the answers can take."""
     sized = [(want, _nbytes(layout, want)) for want in items]
     return [
-        Request(job, Fetch(tuple(wants)), (), nbytes, shard, now, table.epoch)
+        Request(job, Fetch(tuple(wants), vector), (), nbytes, shard, now, table.epoch)
         for shard, wants, nbytes in _messages(sized, table, bytes_max)
     ]
 
@@ -58,7 +60,7 @@ def cut_push(
     sized = [(part, array.nbytes) for part, array in arrays.items()]
     for shard, group, nbytes in _messages(sized, table, bytes_max):
         chosen = tuple(group)
-        cut = Create(chosen) if isinstance(body, Create) else Push(body.number, body.step, chosen)
+        cut = replace(body, parts=chosen)
         taken = [arrays[part] for part in chosen]
         requests.append(Request(job, cut, taken, nbytes, shard, now, table.epoch))
     return requests

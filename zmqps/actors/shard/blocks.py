@@ -36,6 +36,12 @@ class StoredBlock:
         """Rows of the block; a scalar has one."""
         return self.block.stop - self.block.start
 
+    @property
+    def values(self) -> Array:
+        """The parameters, which are there."""
+        assert self.parameters is not None, "it has no values yet"
+        return self.parameters
+
 
 def _references(stored: StoredBlock) -> int:
     return sys.getrefcount(stored.parameters)
@@ -79,13 +85,16 @@ class Blocks:
             stored.seen[incarnation] = Dedupe(self.dedupe_window, last, later)
         self.missing.remove(key)
 
-    def rows(self, stored: StoredBlock, start: int, stop: int) -> Array:
-        """Return rows [start, stop) to be given away: a read-only view, or a copy of few bytes."""
-        assert stored.parameters is not None
-        part = _part(stored.parameters, start, stop)
+    def rows(self, stored: StoredBlock, start: int, stop: int, state: str = "") -> Array:
+        """Return rows [start, stop) to be given away: a read-only view, or a copy of few bytes.
+
+        They are rows of the parameters, or of an array of the state. Raises KeyError.
+        """
+        array = stored.state[state] if state else stored.values
+        part = _part(array, start, stop)
         if part.nbytes < GIVE_BYTES_MIN:
             return part.copy()
-        stored.parameters.flags.writeable = False
+        array.flags.writeable = False
         return frozen(part)
 
     def copy_of(self, stored: StoredBlock) -> BlockCopy:
@@ -129,6 +138,12 @@ class Blocks:
         stored.parameters = out
         stored.updates += 1
 
+    def rewrite(self, stored: StoredBlock) -> Array:
+        """Return the parameters to be written anew, with what they hold; the version grows."""
+        _, stored.parameters = self._writable(stored, whole=False)
+        stored.updates += 1
+        return stored.parameters
+
     def _writable(self, stored: StoredBlock, *, whole: bool) -> tuple[Array, Array]:
         """Return the parameters and where the new ones go; make the state writable.
 
@@ -168,7 +183,7 @@ class Blocks:
                 assert array.flags.c_contiguous
                 owners.add(array.ctypes.data)
         held = [s for s in self.by_key.values() if s.parameters is not None]
-        assert len(owners) == len(held) * (1 + len(self.rule.state_names)), "memory is shared"
+        assert len(owners) == sum(1 + len(stored.state) for stored in held), "memory is shared"
 
 
 def _part(array: Array, start: int, stop: int) -> Array:

@@ -32,9 +32,10 @@ from zmqps.actors.membership import LINK, Membership
 from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.grants import Grants
-from zmqps.actors.shard.pushes import AtOnce, OpenPush, Pushes, check_push
+from zmqps.actors.shard.pushes import OpenPush, Pushes, check_push
 from zmqps.actors.shard.roster import LiveReplicas
 from zmqps.actors.shard.saving import Saving
+from zmqps.actors.shard.staging import operate, pushes_of
 from zmqps.actors.shard.sync_round import InRounds
 from zmqps.actors.shard.tally import Tally
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore
@@ -53,6 +54,7 @@ from zmqps.protocol.messages import (
     Fetch,
     Heartbeat,
     Message,
+    Operate,
     Push,
     Pushed,
     Refused,
@@ -152,6 +154,11 @@ class ShardCore:
                 return [Note(note)]
             case Save() as save:
                 return self._save(save, message.sequence, now)
+            case Operate() as order:
+                note = Note(serving.operations_done(order))
+                answer = operate(order, self._pushes if self._ready else None)
+                asked = [answer] if order.request else []
+                return [note, *(self.membership.send(a, now, message.sequence) for a in asked)]
         return []
 
     def _assigned(self, assign: Assign, cause: int, now: float) -> list[Effect]:
@@ -171,13 +178,9 @@ class ShardCore:
             return [self.membership.send(refused, now, cause)]
         effects = self._give_up_save("the shard was assigned anew", now)
         mine = tuple(b for b in layout.blocks if table.owner(b.key) == assign.shard)
-        window = self.membership.limit("dedupe_window")
         self.replicas.replace(assign.roster)
-        self.blocks = Blocks(mine, rule, assign.term, window)
-        live = self.replicas.live
-        self._pushes = (
-            InRounds(self.blocks, live) if assign.rule.get("sync") else AtOnce(self.blocks)
-        )
+        self.blocks = Blocks(mine, rule, assign.term, self.membership.limit("dedupe_window"))
+        self._pushes = pushes_of(assign.rule, self.blocks, self.replicas.live)
         self._assign, self._assign_cause, self._ready = assign, cause, False
         self._epoch = max(self._epoch, assign.epoch)
         if assign.restore:

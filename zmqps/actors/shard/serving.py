@@ -7,9 +7,19 @@ import numpy as np
 from zmqps.actors.base import Array, Arrays
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import OpenPush, check_parts, check_rows, name_of
+from zmqps.actors.shard.vectors import has_vector
 from zmqps.optim.clip import all_finite
-from zmqps.protocol import events
-from zmqps.protocol.messages import Assign, Create, Created, Fetch, Fetched, Message, Refused
+from zmqps.protocol import events, sandblaster_events
+from zmqps.protocol.messages import (
+    Assign,
+    Create,
+    Created,
+    Fetch,
+    Fetched,
+    Message,
+    Operate,
+    Refused,
+)
 from zmqps.protocol.parts import Part
 from zmqps.protocol.routes import RouteTable
 from zmqps.protocol.wire import ARRAYS_MAX
@@ -21,6 +31,8 @@ def fetch(blocks: Blocks, body: Fetch, epoch: int) -> tuple[Fetched | Refused, l
         reason = f"{len(body.wants)} blocks, at most {ARRAYS_MAX} fit into an answer"
         return Refused("bad_request", reason, epoch), []
     refused = check_rows(blocks, body.wants, epoch)
+    if refused is None and body.vector and not has_vector(blocks, body.vector):
+        refused = Refused("not_ready", f"there is no vector {body.vector!r:.40}", epoch)
     if refused is not None:
         return refused, []
     parts: list[Part] = []
@@ -29,11 +41,11 @@ def fetch(blocks: Blocks, body: Fetch, epoch: int) -> tuple[Fetched | Refused, l
     for want in body.wants:
         stored = blocks.by_key[want.key]
         version = blocks.version(stored)
-        if want.known == version:
+        if want.known == version and not body.vector:
             unchanged.append(want.key)
         else:
             parts.append(Part(want.key, want.start, want.stop, version))
-            arrays.append(blocks.rows(stored, want.start, want.stop))
+            arrays.append(blocks.rows(stored, want.start, want.stop, body.vector))
     return Fetched(tuple(parts), tuple(unchanged)), arrays
 
 
@@ -99,9 +111,11 @@ def served(
     )
 
 
-def applied(push: OpenPush, term: int, now: float) -> events.Applied:
-    """Return the log line of a push."""
+def applied(push: OpenPush, term: int, now: float) -> events.Applied | sandblaster_events.Staged:
+    """Return the log line of a push: it was applied, or waits to be counted."""
     receipts = push.done()
+    if push.body.evaluation:
+        return _staged(push)
     return events.Applied(
         sender=push.message.incarnation,
         sequence=push.message.sequence,
@@ -116,6 +130,32 @@ def applied(push: OpenPush, term: int, now: float) -> events.Applied:
         nbytes=push.nbytes,
         received_at=push.received_at,
         applied_at=now,
+    )
+
+
+def _staged(push: OpenPush) -> sandblaster_events.Staged:
+    """Return the log line of a push that waits to be counted."""
+    receipts = push.done()
+    return sandblaster_events.Staged(
+        sender=push.message.incarnation,
+        sequence=push.message.sequence,
+        number=push.body.number,
+        evaluation=push.body.evaluation,
+        keys=[receipt.key for receipt in receipts],
+        outcomes=[receipt.outcome for receipt in receipts],
+        nbytes=push.nbytes,
+        received_at=push.received_at,
+    )
+
+
+def operations_done(order: Operate) -> sandblaster_events.OperationsDone:
+    """Return the log line of Sandblaster's operations."""
+    return sandblaster_events.OperationsDone(
+        request=order.request,
+        evaluation=order.evaluation,
+        operations=len(order.operations),
+        accepted=len(order.accepted),
+        refused=len(order.refused),
     )
 
 

@@ -1,0 +1,306 @@
+"""Sandblaster L-BFGS ([D] section 4.2): the coordinator's loop. Part of the coordinator.
+
+`optim.lbfgs` decides; this turns its requests into messages and their answers into its answers. An
+`Operate` goes to every shard; an `Evaluate` is handed out to the replicas in portions, and is done
+when each portion is counted once. The coordinator holds scalars only, as many whatever the model.
+
+Between two iterations it rests while a checkpoint is written or the test set is measured: vectors
+stand still under both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zmqps.actors.base import Effect, Note
+from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.portions import Portions
+from zmqps.optim.lbfgs import (
+    Evaluate,
+    Iterated,
+    Limits,
+    Prepared,
+    Request,
+    Result,
+    Search,
+    State,
+    minimise,
+)
+from zmqps.optim.lbfgs import (
+    Operate as Operations,
+)
+from zmqps.optim.settings import LbfgsSettings
+from zmqps.optim.vectors import Operation, Scale, join, to_wire
+from zmqps.protocol import sandblaster_events as events
+from zmqps.protocol.messages import Operate, Operated, Portion, PortionDone, PortionsSent
+
+
+@dataclass(slots=True)
+class _Evaluation:
+    """An evaluation under way: its portions, and what those counted so far sum to."""
+
+    request: Evaluate
+    portions: Portions
+    began_at: float
+    loss_sum: float = 0.0
+    correct: int = 0
+
+
+class Sandblaster:
+    """The loop; `result` is None while it runs.
+
+    `samples` is the size of a batch. `save(state)` writes down a state and calls `saved` when that
+    is durable; `rests()` says that vectors are being read and must stand still.
+    """
+
+    def __init__(
+        self, members: Members, settings: LbfgsSettings, samples: int, *,
+        save: Callable[[State], list[Effect]], rests: Callable[[], bool],
+    ):  # fmt: skip
+        self.members = members
+        self.settings = settings
+        self.samples = samples
+        self.state: State | None = None
+        self.result: Result | None = None
+        self.problem = ""
+        self.evaluation = 0
+        self.correct = 0  # of the last whole evaluation
+        self._save, self._rests = save, rests
+        self._search: Search | None = None
+        self._request: Request | None = None
+        self._answer: tuple[float, ...] | None = None  # to the request, when it is there
+        self._number = 0  # of the last operate request
+        self._scalars: dict[int, tuple[float, ...]] = {}  # by the incarnations of shards
+        self._work: _Evaluation | None = None
+        self._settled: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        self._ahead: list[Operation] = []  # before the next operations
+        self._gradient = ""  # where the gradients of the newest evaluation are summed
+        self._operate_began = 0.0
+        self._evaluate_s = self._operate_s = 0.0  # since the last iteration
+        self._handed_again = 0
+        self._iteration_at = 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._search is not None and self.result is None and not self.problem
+
+    def begin(self, state: State | None, evaluation: int, now: float) -> None:
+        """Begin, or go on from a state whose vectors the shards hold.
+
+        `evaluation` is the highest number that was ever used: numbers only rise, so what is on its
+        way of an older one is late.
+        """
+        settings = self.settings
+        limits = Limits(
+            history=settings.history,
+            iterations=settings.iterations,
+            evaluations=settings.evaluations,
+            gradient=settings.gradient_tolerance,
+            decrease=settings.decrease_tolerance,
+            curvature=settings.curvature,
+            batches=settings.batch != "full",
+        )
+        self.evaluation = max(self.evaluation, evaluation)
+        self._search, self.state = minimise(limits, state), state
+        self._request = self._answer = self._work = None
+        self._scalars, self._settled, self._ahead = {}, ([], []), []
+        self._iteration_at = now
+
+    def stop(self) -> None:
+        """Compute no more."""
+        if self.running:
+            self.problem = self.problem or "stopped"
+
+    # --- What members say -------------------------------------------------------------------------
+
+    def operated(self, shard: Member, answer: Operated) -> None:
+        """Take a shard's scalars."""
+        if answer.request != self._number or not isinstance(self._request, Operations):
+            return
+        if answer.error:
+            self.problem = f"{shard.name}: {answer.error}"
+        self._scalars[shard.incarnation] = answer.scalars
+
+    def computed(self, replica: Member, done: PortionDone) -> None:
+        """Note that a replica has computed a portion."""
+        if self._work is not None and done.evaluation == self.evaluation:
+            self._work.portions.computed(replica.incarnation, done.portion)
+
+    def sent(self, replica: Member, sent: PortionsSent) -> list[Effect]:
+        """Count the portions that all shards have, or refuse them as a whole."""
+        work, who = self._work, (replica.incarnation, sent.push)
+        if work is None or sent.evaluation != self.evaluation:
+            return []
+        counts = work.portions.sent(replica.incarnation, sent.portions)
+        self._settled[0 if counts else 1].append(who)
+        if counts:
+            work.loss_sum += sent.loss_sum
+            work.correct += sent.correct
+        note = events.PortionsCounted(
+            evaluation=sent.evaluation,
+            replica=replica.incarnation,
+            push=sent.push,
+            portions=list(sent.portions),
+            counted=counts,
+            loss_sum=sent.loss_sum,
+        )
+        return [Note(note)]
+
+    def left(self, member: Member) -> None:
+        """Take back what a member had."""
+        if member.role == "replica" and self._work is not None:
+            self._work.portions.leave(member.incarnation)
+
+    # --- What is due ------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> list[Effect]:
+        """Do what can be done now."""
+        effects: list[Effect] = []
+        while self.running:
+            if self._request is not None:
+                self._look(now)
+                if self._answer is None:
+                    break
+            effects += self._next(now)
+        effects += self._hand_out(now) if self.running else []
+        return [*effects, *self._settle(now)]
+
+    def _look(self, now: float) -> None:
+        """See whether the request's answer is there."""
+        shards = self.members.of("shard")
+        match self._request:
+            case Operations(operations) if all(s.incarnation in self._scalars for s in shards):
+                # In the order of the shards' numbers, so that sums are the same each time.
+                there = sorted(shards, key=lambda shard: shard.number)
+                slices = [self._scalars[shard.incarnation] for shard in there]
+                self._operate_s += now - self._operate_began
+                self._answer = join(operations, slices) if shards else None
+            case Evaluate() if self._work is not None and self._work.portions.done:
+                self._evaluated(self._work, now)
+            case Iterated() if not self._rests():
+                self._answer = ()
+
+    def _evaluated(self, work: _Evaluation, now: float) -> None:
+        """Make the mean of the sums; shards do so before whatever comes next."""
+        self._evaluate_s += now - work.began_at
+        self._handed_again += work.portions.handed_again
+        self.correct = work.correct
+        self._ahead.append(Scale(work.request.gradient, 1 / self.samples))
+        self._answer, self._work = (work.loss_sum / self.samples,), None
+
+    def saved(self) -> None:
+        """Take note that the state is written down."""
+        if isinstance(self._request, Prepared):
+            self._answer = ()
+
+    def _next(self, now: float) -> list[Effect]:
+        """Ask the search for its next request, and begin it."""
+        assert self._search is not None
+        try:
+            if self._request is None:
+                self._request = next(self._search)
+            else:
+                assert self._answer is not None
+                self._request = self._search.send(self._answer)
+        except StopIteration as end:
+            self.result = end.value
+            return []
+        self._answer = None
+        match self._request:
+            case Operations(operations):
+                return self._operate(operations, now)
+            case Evaluate() as request:
+                self._begin_evaluation(request, now)
+            case Prepared(state):
+                return self._save(state)
+            case Iterated(state):
+                return [self._iterated(state, now)]
+        return []
+
+    def _operate(self, operations: tuple[Operation, ...], now: float) -> list[Effect]:
+        self._number += 1
+        self._scalars, self._operate_began = {}, now
+        return self._to_shards((*self._ahead, *operations), self._number, now)
+
+    def _settle(self, now: float) -> list[Effect]:
+        """Tell the shards which gradients count, and which do not."""
+        return self._to_shards((), 0, now) if any(self._settled) else []
+
+    def _to_shards(
+        self, operations: tuple[Operation, ...], request: int, now: float
+    ) -> list[Effect]:
+        accepted, refused = self._settled
+        self._settled = ([], [])
+        self._ahead = [] if request else self._ahead
+        order = Operate(
+            request=request,
+            evaluation=self.evaluation,
+            gradient=self._gradient,
+            accepted=tuple(accepted),
+            refused=tuple(refused),
+            operations=tuple(to_wire(operation) for operation in operations),
+        )
+        return [*self.members.send_all(self.members.of("shard"), order, now)]
+
+    def _begin_evaluation(self, request: Evaluate, now: float) -> None:
+        self.evaluation += 1
+        self._gradient = request.gradient
+        replicas = [replica.incarnation for replica in self._free()]
+        portions = Portions(self.samples, self.settings.portion, replicas)
+        self._work = _Evaluation(request, portions, now)
+
+    def _iterated(self, state: State, now: float) -> Note:
+        self.state = state
+        note = events.IterationDone(
+            iteration=state.iteration,
+            evaluations=state.evaluations,
+            loss=state.loss,
+            gradient_max=state.gradient,
+            step=state.stretch,
+            pairs=len(state.pairs),
+            skipped=state.skipped,
+            handed_again=self._handed_again,
+            seconds=now - self._iteration_at,
+            evaluate_ms=self._evaluate_s * 1e3,
+            operate_ms=self._operate_s * 1e3,
+        )
+        self._iteration_at = now
+        self._evaluate_s = self._operate_s = 0.0
+        self._handed_again = 0
+        return Note(note)
+
+    def _free(self) -> list[Member]:
+        return [r for r in self.members.replicas if r.released and not r.stopped]
+
+    def _hand_out(self, now: float) -> list[Effect]:
+        work = self._work
+        if work is None:
+            return []
+        effects: list[Effect] = []
+        for replica in self._free():
+            work.portions.join(replica.incarnation)
+            for number in work.portions.hand(replica.incarnation):
+                start, stop = work.portions.bounds(number)
+                portion = Portion(
+                    self.evaluation, work.request.point, work.request.batch, number, start, stop
+                )
+                effects.append(self.members.send(replica, portion, now))
+        return effects
+
+    def status(self) -> dict[str, Any]:
+        """Return the tree "lbfgs" of the status."""
+        state, work = self.state or State(), self._work
+        return {
+            "iteration": state.iteration,
+            "evaluations": state.evaluations,
+            "loss": state.loss,
+            "gradient_max": state.gradient,
+            "portions": work.portions.count if work else 0,
+            "portions_counted": len(work.portions.counted) if work else 0,
+        }
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the parts contradict each other."""
+        if self._work is not None:
+            self._work.portions.check_invariants()
