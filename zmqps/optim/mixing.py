@@ -36,7 +36,8 @@ def mix(matrix: Matrix, x: Array) -> Array:
 
 def mix_row(weights: Mapping[int, float], x: Mapping[int, Array]) -> Array:
     """Return Σ_j a_ij x_j for one agent, itself included, summed over ascending j as `mix` does."""
-    mixed: Array = np.zeros_like(x[next(iter(weights))])
+    some = x[next(iter(weights))]
+    mixed: Array = np.zeros(some.shape, some.dtype)
     for j in sorted(weights):
         mixed += weights[j] * x[j]
     return mixed

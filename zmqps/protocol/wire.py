@@ -27,8 +27,10 @@ HEADER_BYTES_MAX = 4 << 20
 
 ARRAYS_MAX = 4096
 UINT64_MAX = 2**64 - 1
+INT64_MIN = -(2**63)
 
 _DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ("float32", "float64")}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 Buffer = bytes | bytearray | memoryview
 Array = npt.NDArray[Any]
@@ -83,13 +85,18 @@ def decode_header(frames: Sequence[Buffer]) -> tuple[Message, list[Any]]:
     checks = _CHECKS.get(kind) if isinstance(kind, str) else None
     if checks is None:
         raise ProtocolError(f"kind {kind!r:.40} is unknown")
-    for number in numbers:
-        _integer(number, low=0)
+    _check_unsigned(numbers)
     if not isinstance(described, list) or len(described) > ARRAYS_MAX:
         raise ProtocolError("array descriptions are no list, or too many")
     body = _body(kind, checks, values)
     incarnation, sequence, *others = numbers
     return Message(incarnation, sequence, body, *others), described
+
+
+def _check_unsigned(numbers: list[Any]) -> None:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= UINT64_MAX:
+            _integer(number, low=0)
 
 
 class VersionError(ProtocolError):
@@ -103,8 +110,8 @@ class VersionError(ProtocolError):
 
 
 def _dtype_name(array: Array) -> str:
-    name = array.dtype.name
-    if _DTYPES.get(name) != array.dtype or not array.flags.c_contiguous:
+    name = _DTYPE_NAMES.get(array.dtype)
+    if name is None or not array.flags.c_contiguous:
         raise LocalError(f"cannot send {array.dtype} with strides {array.strides}")
     return name
 
@@ -140,6 +147,9 @@ def _body(kind: str, checks: "tuple[type[Any], list[tuple[str, Check]]]", values
         raise ProtocolError(f"{kind} has {len(of_fields)} fields")
     decoded = []
     for (name, check), value in zip(of_fields, values, strict=True):
+        if check is _integer and type(value) is int and INT64_MIN <= value <= UINT64_MAX:
+            decoded.append(value)  # most are: a call less for each
+            continue
         try:
             decoded.append(check(value))
         except ProtocolError as error:
@@ -147,7 +157,7 @@ def _body(kind: str, checks: "tuple[type[Any], list[tuple[str, Check]]]", values
     return cls(*decoded)
 
 
-def _integer(value: Any, low: int = -(2**63)) -> int:
+def _integer(value: Any, low: int = INT64_MIN) -> int:
     if type(value) is not int or not low <= value <= UINT64_MAX:
         raise ProtocolError(f"{value!r:.40} is no integer in range")
     return value

@@ -10,13 +10,16 @@ sent its own, and what should have come by then is lost. It is then sent again (
 round goes on without it.
 """
 
+from collections.abc import Mapping
 from math import inf
 
 from zmqps.actors.agent.ending import Ending
 from zmqps.actors.agent.history import History, Sent
 from zmqps.actors.agent.neighbour import Neighbour
 from zmqps.actors.agent.seat import Rules, SaveRound, Seat, Snapshot, Step
+from zmqps.actors.agent.tally import Tally
 from zmqps.actors.base import (
+    Arrays,
     Effect,
     Event,
     Exit,
@@ -40,10 +43,8 @@ from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Wai
 from zmqps.protocol.messages import Body, Leave, Message, Refused, Stop
 
 WATCHER = "watcher"
+OF_AGENTS = (Estimate, Waiting, RoundSaved)
 TICK_S = 0.1
-START_S = 60.0
-"""A neighbour that was never heard is not yet missed for so long: it may still be starting."""
-
 SAVE_SHARE = 0.25
 """Of what neighbours may keep for us: when so much has come, it is time to save."""
 
@@ -63,17 +64,18 @@ class AgentCore:
             for one in seat.neighbours
         }
         self._identity = identity
-        self._weighted, self._total = snapshot.weighted.copy(), snapshot.total
-        self._messages, self._nbytes = snapshot.messages, snapshot.nbytes
+        self._tally = Tally(snapshot)
         self._heard = [one for one in self.neighbours.values() if one.heard]
         self._hearing = [one for one in self.neighbours.values() if one.hears]
         self._history = History(None if rules.on_missing == "wait" else 1)
         self._busy = self._bad = self._started = False
+        self._dropped: list[int] = []
         self._sequence = self._malformed = 0
-        self._began_at = self._saved_at = self._started_at = -inf
-        estimate_bytes = len(seat.vectors) * seat.dimension * seat.dtype.itemsize
+        self._began_at = self._saved_at = -inf
+        self._shape = seat.shape
+        self._estimate_bytes = len(seat.vectors) * seat.dimension * seat.dtype.itemsize
         self._ahead_max = max(
-            seat.spread + rules.staleness_max + 1, rules.kept_bytes_max // estimate_bytes
+            seat.spread + rules.staleness_max + 1, rules.kept_bytes_max // self._estimate_bytes
         )
         self._unsaved_bytes = 0
         self._ticks = Ticks()
@@ -104,27 +106,29 @@ class AgentCore:
     def _received(self, event: Received, now: float) -> list[Effect]:
         body = event.message.body
         if event.link == WATCHER:
-            if isinstance(body, Stop):
-                return self._stop()
-            return [Exit(body.reason if body.error else None)] if isinstance(body, Leave) else []
+            return self._told(body)
         if isinstance(body, Refused):
             return [Exit(body.reason)]
-        agent = getattr(body, "agent", None)
-        neighbour = self.neighbours.get(agent) if isinstance(agent, int) else None
+        if not isinstance(body, OF_AGENTS):
+            return self._refuse(event.link, f"{type(body).__name__} is not for agents")
+        neighbour = self.neighbours.get(body.agent)
         if neighbour is None:
-            return self._refuse(event.link, f"{type(body).__name__} from {agent}, no neighbour")
+            return self._refuse(event.link, f"agent {body.agent} is no neighbour")
         if neighbour.dropped:
-            reason = f"agent {self.seat.agent} has gone on without agent {agent}, which was silent"
-            return [self._send(neighbour, Refused("unknown_member", reason))]
+            reason = f"agent {self.seat.agent} has gone on without agent {body.agent}"
+            return [self._send(neighbour, Refused("unknown_member", f"{reason}, which was silent"))]
         neighbour.heard_at, neighbour.reported = now, False
-        match body:
-            case Estimate():
-                return self._estimate(neighbour, body, event, now)
-            case Waiting():
-                return self._waiting(neighbour, body)
-            case RoundSaved():
-                return self._round_saved(neighbour, body, now)
-        return self._refuse(event.link, f"{type(body).__name__} is not for agents")
+        if isinstance(body, Estimate):
+            return self._estimate(neighbour, body, event.arrays, now)
+        if isinstance(body, Waiting):
+            return self._waiting(neighbour, body)
+        return self._round_saved(neighbour, body, now)
+
+    def _told(self, body: Body) -> list[Effect]:
+        """Do as whoever watches asks."""
+        if isinstance(body, Stop):
+            return self._stop()
+        return [Exit(body.reason if body.error else None)] if isinstance(body, Leave) else []
 
     def _refuse(self, link: str, error: str) -> list[Effect]:
         self._malformed += 1
@@ -134,7 +138,9 @@ class AgentCore:
 
     def _start(self, now: float) -> list[Effect]:
         seat = self.seat
-        self._started, self._saved_at, self._started_at = True, now, now
+        self._started, self._saved_at = True, now
+        for one in self.neighbours.values():
+            one.since = now
         self._ticks.count(now)
         effects: list[Effect] = [
             Open(one.link, seat.places[one.agent], self._identity)
@@ -159,25 +165,31 @@ class AgentCore:
         sent = Sent(self.round, message, bare, arrays, weighed_by)
         self._history.add(sent)
         effects: list[Effect] = [sent.to(one.agent, one.link) for one in self._hearing]
-        self._messages += len(weighed_by)
-        self._nbytes += len(weighed_by) * sum(array.nbytes for array in arrays)
+        self._tally.sent(len(weighed_by), self._estimate_bytes)
         return effects + self._advance()
 
     def _estimate(
-        self, neighbour: Neighbour, body: Estimate, event: Received, now: float
+        self, neighbour: Neighbour, body: Estimate, arrays: Arrays, now: float
     ) -> list[Effect]:
-        seat, arrays = self.seat, event.arrays
+        state = None
         if body.vectors:
-            right = body.vectors == seat.vectors and len(arrays) == len(body.vectors)
-            if not right or any(a.shape != seat.shape or a.dtype != seat.dtype for a in arrays):
-                return self._refuse(event.link, f"{neighbour.link}: vectors of another problem")
+            if not self._fits(body, arrays):
+                return self._refuse(neighbour.link, "vectors of another problem")
+            state = dict(zip(body.vectors, arrays, strict=True))
         if body.round - self.round > self._ahead_max:
             return []  # it has to come again
-        state = dict(zip(seat.vectors, arrays, strict=True)) if body.vectors else None
         neighbour.keep(body.round, state, now)
-        self._unsaved_bytes += sum([array.nbytes for array in arrays])
-        self.ending.heard(body.stop)
-        return self._advance()
+        self._unsaved_bytes += self._estimate_bytes
+        if body.stop:
+            self.ending.heard(body.stop)
+        return [] if self._busy else self._advance()
+
+    def _fits(self, body: Estimate, arrays: Arrays) -> bool:
+        """Say whether these are the vectors that are mixed here."""
+        seat, shape = self.seat, self._shape
+        if body.vectors != seat.vectors or len(arrays) != len(seat.vectors):
+            return False
+        return all(array.shape == shape and array.dtype == seat.dtype for array in arrays)
 
     def _advance(self) -> list[Effect]:
         """Mix and step, if what this round needs is there."""
@@ -186,14 +198,13 @@ class AgentCore:
         round_, stale = self.round, self.rules.staleness_max
         missing: list[int] = []
         for one in self._heard:
-            if not one.dropped and not one.take(round_, stale):
+            if not one.take(round_, stale):
                 if self.rules.on_missing == "wait" or not one.lost(round_ - stale):
                     return []
                 missing.append(one.agent)
         mixed = self._mix(missing)
         alpha = self.seat.alpha(round_)
-        self._weighted += alpha * self.state["x"]
-        self._total += alpha
+        self._tally.stepped(self.state["x"], alpha)
         self._busy = True
         return [Work(Step(round_, self.state, mixed, alpha))]
 
@@ -202,22 +213,28 @@ class AgentCore:
 
         Of whom nothing has come yet, the own estimate is taken.
         """
-        me, own, known = self.seat.agent, self.state, self.neighbours
+        me, known = self.seat.agent, self.neighbours
         weights = self.seat.weights(self.round)
         if missing and self.rules.on_missing != "self_weight":
             missing = []
-        stays = [j for j in sorted(weights) if j in missing or (j != me and known[j].dropped)]
-        if stays:
-            left = 0.0
-            for j in stays:
-                left += weights[j]
-            weights = {j: weight for j, weight in weights.items() if j not in stays}
-            weights[me] = weights.get(me, 0.0) + left
-        held = {j: own if j == me else known[j].held or own for j in weights}
+        if missing or self._dropped:
+            weights = self._kept_here(weights, {*missing, *self._dropped})
+        held: dict[int, State] = {}
+        for j in weights:
+            held[j] = self.state if j == me else known[j].held or self.state
         return {
             name: mix_row(weights, {j: state[name] for j, state in held.items()})
             for name in self.seat.vectors
         }
+
+    def _kept_here(self, weights: Mapping[int, float], without: set[int]) -> dict[int, float]:
+        """Return the weights when those of some stay here, summed in ascending order."""
+        kept, left = dict(weights), 0.0
+        for j in sorted(weights):
+            if j in without:
+                left += kept.pop(j)
+        kept[self.seat.agent] = kept.get(self.seat.agent, 0.0) + left
+        return kept
 
     def _finished(self, event: Finished, now: float) -> list[Effect]:
         task, me = event.task, self.seat.agent
@@ -258,17 +275,14 @@ class AgentCore:
         if self.seat.watcher is None:
             return []
         x = self.state["x"]
-        average = self._weighted / self._total if self._total else x
-        body = AgentReport(self.seat.agent, self.round, kind, self._messages, self._nbytes)
-        return [Send(WATCHER, self._message(body), [x, average])]
+        tally = self._tally
+        body = AgentReport(self.seat.agent, self.round, kind, tally.messages, tally.nbytes)
+        return [Send(WATCHER, self._message(body), [x, tally.average(x)])]
 
     def _save(self, now: float) -> list[Effect]:
         """Save the state before this round."""
         self._saved_at, self._unsaved_bytes = now, 0
-        snapshot = Snapshot(
-            self.round, self.state, self._weighted.copy(), self._total, self.ending.stop,
-            self._messages, self._nbytes,
-        )  # fmt: skip
+        snapshot = self._tally.snapshot(self.round, self.state, self.ending.stop)
         return [Work(SaveRound(snapshot))]
 
     def _saved(self, snapshot: Snapshot) -> list[Effect]:
@@ -304,7 +318,6 @@ class AgentCore:
     def _end(self, now: float) -> list[Effect]:
         """End rounds, and stay until no neighbour needs anything."""
         self.ending.ended = True
-        self._ended_at = now
         return [*self._reported("last"), *self._save(now), *self._leave_if_last()]
 
     def _leave_if_last(self) -> list[Effect]:
@@ -350,7 +363,7 @@ class AgentCore:
             late = [one for one in others if one.told_at < retry_at]
             for one in late:
                 one.told_at = now
-            if all(self._silent(one, now) for one in others):
+            if all(one.silent(now, self.rules.gone_s) for one in others):
                 return [Exit()]  # they left, and the last word of one was lost
             return [self._send(one, body) for one in late]
         if self._busy or self._began_at > retry_at:
@@ -361,16 +374,10 @@ class AgentCore:
             [one for one in lacking if max(one.heard_at, one.told_at) < retry_at], now
         )
         for one in lacking:
-            if self._silent(one, now) and not one.reported:
+            if one.silent(now, self.rules.gone_s) and not one.reported:
                 one.reported = True
                 effects += self._lose(one)
         return effects
-
-    def _silent(self, one: Neighbour, now: float) -> bool:
-        """Say whether a neighbour is silent for too long; one that still starts may take longer."""
-        if one.heard_at == -inf:
-            return now - self._started_at > max(START_S, self.rules.gone_s)
-        return now - one.heard_at > self.rules.gone_s
 
     def _lose(self, one: Neighbour) -> list[Effect]:
         """Note that a neighbour is away; without it, its weight stays here from now on."""
@@ -378,6 +385,7 @@ class AgentCore:
         if self.rules.on_lost == "wait":
             return [note]
         one.dropped = True
+        self._dropped.append(one.agent)
         self._heard = [other for other in self._heard if other is not one]
         self._hearing = [other for other in self._hearing if other is not one]
         return [note, *self._advance()]

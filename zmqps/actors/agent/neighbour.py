@@ -4,9 +4,12 @@ from math import inf
 
 from zmqps.optim.subgradient import State
 
+START_S = 60.0
+"""A neighbour that was never heard is not yet missed for so long: it may still be starting."""
+
 
 class Neighbour:
-    """`heard_at` is when anything came last (-inf: nothing yet).
+    """`since` is when we began; `heard_at` is when anything came last (-inf: nothing yet).
 
     `sent` is a round before which it has sent everything: what has not come by then is lost.
     `saved` is a round before which it will ask for nothing (infinite: it has ended).
@@ -17,7 +20,7 @@ class Neighbour:
         self.link = f"agent-{agent}"
         self.hears = hears  # it gets our estimates
         self.heard = heard  # we get its
-        self.heard_at = -inf
+        self.since = self.heard_at = -inf
         self.told_at = -inf  # when we said that we lack something
         self.sent = 0
         self.saved = 0.0
@@ -56,3 +59,9 @@ class Neighbour:
     def lost(self, round_: int) -> bool:
         """Say whether its estimate of this round was sent and has not come."""
         return self.sent > round_ > self.held_round
+
+    def silent(self, now: float, gone_s: float) -> bool:
+        """Say whether it has said nothing for too long."""
+        if self.heard_at == -inf:
+            return now - self.since > max(START_S, gone_s)
+        return now - self.heard_at > gone_s
