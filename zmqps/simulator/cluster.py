@@ -180,7 +180,7 @@ class Cluster:
     def _add_replica(self, process: Process) -> None:
         plan = self.plan
         process.owner = "compute"
-        tasks = {BeginLog: _begin(process), **self._computing()}
+        tasks = {BeginLog: _begin(process), **self._computing(process)}
         process.add("control", ControlCore(Membership(self._who(process, "replica"))), tasks)
         process.add("fetch", FetchCore(), tasks)
         process.add("push", PushCore(), tasks)
@@ -201,7 +201,7 @@ class Cluster:
         start_ms = self.plan.cluster.start_deadline_ms
         return Who(role, process.host, self._pid, identity, ADDRESS, endpoints, start_ms)
 
-    def _computing(self) -> Tasks:
+    def _computing(self, process: Process) -> Tasks:
         """Return how a replica computes: for real, in virtual time."""
         costs, computing = self.settings.costs, self.plan.computing()
         took_s = 0.0
@@ -216,7 +216,8 @@ class Cluster:
             return took_s
 
         def gradient(task: GradientTask) -> GradientResult:
-            return replace(computing.gradient(task), batch_s=0.0, gradient_s=took_s)
+            seconds = took_s * process.slowness  # as `process` makes it take
+            return replace(computing.gradient(task), batch_s=0.0, gradient_s=seconds)
 
         def evaluate(task: EvaluateTask) -> EvaluateResult:
             return replace(computing.evaluate(task), seconds=costs.evaluate_ms / 1e3)
