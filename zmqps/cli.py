@@ -13,6 +13,7 @@ import click
 from zmqps.commands.agent import agent
 from zmqps.commands.consensus import consensus
 from zmqps.commands.jobs import completion, jobs, schema
+from zmqps.commands.keys import keys
 from zmqps.commands.roles import broker, coordinator, replica, shard
 from zmqps.commands.runs import evaluate, export
 from zmqps.commands.simulate import simulate
@@ -68,7 +69,7 @@ def cli() -> None:
     """Train networks by asynchronous SGD over sharded parameters (Downpour SGD)."""
 
 
-COMMANDS = (train, evaluate, export, status, simulate, consensus, jobs, schema, completion)
+COMMANDS = (train, evaluate, export, status, simulate, consensus, keys, jobs, schema, completion)
 for _command in COMMANDS:
     cli.add_command(_command)
 for _command in (coordinator, broker, shard, replica, agent):
@@ -155,11 +156,12 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.runtime.agent_state import StateError
     from zmqps.runtime.checkpoint import CheckpointError
     from zmqps.runtime.observer import NoAnswerError
+    from zmqps.runtime.security import SecurityError
     from zmqps.runtime.transport import AddressError
 
     return (
         *(DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError),
-        *(ConsensusError, TableError, NoAnswerError, StateError),
+        *(SecurityError, ConsensusError, TableError, NoAnswerError, StateError),
     )
 
 

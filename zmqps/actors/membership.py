@@ -12,7 +12,7 @@ coordinator is back that remembers it; with a new one, when it begins afresh.
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqps.actors.base import Effect, Exit, Note, Open, Send, Work
+from zmqps.actors.base import Effect, Exit, Interrupted, Note, Open, Send, Work
 from zmqps.actors.session import Session
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
@@ -23,6 +23,7 @@ from zmqps.protocol.messages import (
     Leave,
     Message,
     Refused,
+    RefusedReport,
     Role,
     Welcome,
 )
@@ -125,6 +126,15 @@ class Membership:
             return [self.send(Bye(body.reason), now), left], False
         return [], True
 
+    def posted(self, item: object, now: float) -> list[Effect]:
+        """Take what the shell posts: the user wants an end, or peers were turned away."""
+        match item:
+            case Interrupted():
+                return [self.send(Bye("interrupted"), now), Exit()]
+            case RefusedReport() if self.welcome is not None:
+                return [self.send(item, now)]
+        return []
+
     def malformed(self, error: str) -> list[Effect]:
         """Take bytes that are no message: from a coordinator that never welcomed us, that is all.
 
@@ -132,7 +142,7 @@ class Membership:
         """
         if self.welcome is not None:
             return []
-        return [Exit(f"{self.self.coordinator} is no coordinator of this release: {error}")]
+        return [Exit(f"{self.self.coordinator} does not take this process: {error}")]
 
     def tick(self, now: float) -> list[Effect]:
         """Say hello again, or that this process lives; notice that the coordinator is silent.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zmqps.commands.options import FOLDER, examples, json_option, print_json
+from zmqps.commands.options import FOLDER, examples, json_option, keys_option, print_json
 
 EVERY_S = 1.0
 
@@ -24,6 +24,7 @@ EVERY_S = 1.0
     help="Where the coordinator is  [default: 127.0.0.1:7077; $ZMQPS_COORDINATOR]",
 )
 @click.option("--cluster", type=FOLDER, metavar="FILE", help="A cluster file  [$ZMQPS_CLUSTER]")
+@keys_option
 @click.option("--run", type=FOLDER, metavar="RUN", help="Ask the coordinator of this run.")
 @click.option(
     "--deadline",
@@ -44,9 +45,12 @@ def status(run: Path | None, deadline: float, watch: bool, as_json: bool, **opti
     from zmqps.places import find_place
     from zmqps.runs.folder import coordinator_of
     from zmqps.runtime.observer import Observer
+    from zmqps.runtime.security_keys import read_keys
 
-    endpoint = coordinator_of(run) if run else find_place(options=options).coordinator
-    with Observer(endpoint) as observer:
+    place = find_place(options=options)
+    endpoint = coordinator_of(run) if run else place.coordinator
+    keys = read_keys(place.keys, "observer") if place.keys else None
+    with Observer(endpoint, keys) as observer:
         if watch:
             _watch(observer, deadline, as_json)
         elif as_json:

@@ -1,6 +1,7 @@
 # ruff: noqa: PLC0415 - see cli.py
 """`zmqps train`: a whole run on this machine."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from zmqps.commands.options import (
     JobFile,
     examples,
     json_option,
+    keys_option,
     print_json,
     set_option,
 )
@@ -48,6 +50,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     metavar="RUN",
     help="Go on in this run folder, from its newest whole checkpoint.",
 )
+@keys_option
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def train(
@@ -55,6 +58,7 @@ def train(
     settings: dict[str, object],
     run_dir: Path | None,
     resume: Path | None,
+    keys: Path | None,
     as_json: bool,
     quiet: bool,
     **counts: Any,
@@ -75,7 +79,7 @@ def train(
     try:
         summary = training.train(
             job, run_dir=None if resume else run_dir, resume=resume, overrides=overrides,
-            quiet=quiet,
+            quiet=quiet, keys=keys or os.environ.get("ZMQPS_KEYS") or None,
         )  # fmt: skip
     except training.Interrupted as stop:
         _tell(stop.run_dir, stop.summary, as_json)

@@ -122,9 +122,13 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The replicas that live, by incarnation; older incarnations are refused by shards."""
+    """The replicas that live, by incarnation; older incarnations are refused by shards.
+
+    With keys, `actors` are the names of their keys, in the same order ("": it came over ipc).
+    """
 
     incarnations: tuple[int, ...]
+    actors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

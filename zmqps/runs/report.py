@@ -60,8 +60,8 @@ def page(tree: Mapping[str, Any], title: str) -> RenderableType:
             _address(one.get("endpoints")),
         )
     parts = [panel(tree, title, ENDLESS), Text(), members]
-    if routes := _routes(tree.get("routes")):
-        parts += [Text(), Text(routes)]
+    for line in (_routes(tree.get("routes")), _turned_away(tree)):
+        parts += [Text(), Text(line)] if line else []
     return Group(*parts)
 
 
@@ -85,6 +85,18 @@ def watched(
         members.add_row(Text(f"and {len(found) - rows} more", style="dim"))
     for_panel = ENDLESS if whole else height - rows - 3
     return Group(panel(tree, title, for_panel, left), Text(), members)
+
+
+def _turned_away(tree: Mapping[str, Any]) -> str:
+    """Say whom each process has turned away, how often and why."""
+    others = tree.get("turned_away")
+    found = {"coordinator": tree.get("refused"), **(others if isinstance(others, dict) else {})}
+    told = [
+        f"{name} " + ", ".join(f"{number(count)} {why}" for why, count in sorted(counts.items()))
+        for name, counts in found.items()
+        if isinstance(counts, Mapping) and counts
+    ]
+    return f"turned away: {'; '.join(told)}" if told else ""
 
 
 def _routes(routes: object) -> str:

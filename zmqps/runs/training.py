@@ -12,6 +12,10 @@ from zmqps.models.network import Network
 from zmqps.runs.folder import forget_ended, held, make_run, read_summary, resumed_job, write_job
 from zmqps.runs.progress import show
 from zmqps.runtime.launch import Outcome, launch
+from zmqps.runtime.security_keys import read_keys
+
+ROLES = ("coordinator", "broker", "shard", "replica")
+"""Of the processes of such a run."""
 
 Status = Callable[[dict[str, Any]], None]
 
@@ -48,6 +52,7 @@ def train(
     resume: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
     quiet: bool = True,
+    keys: str | Path | None = None,
     on_status: Status | None = None,
 ) -> dict[str, Any]:
     """Train a job on a cluster of processes on this machine; return the summary of the run.
@@ -55,11 +60,16 @@ def train(
     `job` is settings, or a job file (see `load_job`), with `overrides` (dotted path → value);
     without a job, `resume` names the run folder that goes on. `run_dir` must be new or empty; by
     default a folder under `runs/` is made. Progress is shown on standard error unless `quiet`;
-    `on_status` gets the coordinator's status tree about twice a second.
+    `on_status` gets the coordinator's status tree about twice a second. With `keys`, a key folder,
+    all TCP connections of the run are authenticated and encrypted.
 
     Raises JobError, DataError, ModelError or RunError for mistakes, before anything is started;
     TrainError when the run fails; Interrupted, a KeyboardInterrupt, after Ctrl-C.
     """
+    key_folder = None if keys is None else Path(keys)
+    if key_folder is not None:
+        for role in ROLES:
+            read_keys(key_folder, role)
     settings, folder = prepare(job, run_dir, resume, dict(overrides or {}))
     with held(folder):
         write_job(folder, settings)
@@ -75,6 +85,7 @@ def train(
                 folder,
                 settings.cluster,
                 resume=resume is not None,
+                keys=key_folder,
                 on_status=status,
                 on_note=progress.note,
             )

@@ -33,7 +33,7 @@ GRACE_S = 3.0
 """How long those that are asked to end may take before they are killed."""
 
 OWN_VARIABLES = {
-    f"ZMQPS_{name}" for name in ("COORDINATOR", "BIND", "ADVERTISE", "RUN_DIR", "CLUSTER")
+    f"ZMQPS_{name}" for name in ("COORDINATOR", "BIND", "ADVERTISE", "RUN_DIR", "CLUSTER", "KEYS")
 }
 """Those that say where a cluster is; the user's are for another one."""
 
@@ -52,14 +52,16 @@ def launch(
     cluster: ClusterSettings,
     *,
     resume: bool = False,
+    keys: Path | None = None,
     on_status: Callable[[dict[str, Any]], None] = lambda _: None,
     on_note: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """Run the job in `run_dir` (its `job.yaml`) until it ends; no process is left then.
 
     `on_status` gets the coordinator's status tree twice a second, `on_note` a line for the user.
+    All have their keys from the folder `keys`, if it is given.
     """
-    return _Launch(run_dir, cluster, on_status, on_note).run(resume=resume)
+    return _Launch(run_dir, cluster, keys, on_status, on_note).run(resume=resume)
 
 
 class _Launch:
@@ -67,6 +69,7 @@ class _Launch:
         self,
         run_dir: Path,
         cluster: ClusterSettings,
+        keys: Path | None,
         on_status: Callable[[dict[str, Any]], None],
         on_note: Callable[[str], None],
     ) -> None:
@@ -78,6 +81,8 @@ class _Launch:
         self.endpoint = ipc_endpoint(name)
         kept = {name: v for name, v in os.environ.items() if name not in OWN_VARIABLES}
         variables = {**kept, "ZMQPS_COORDINATOR": self.endpoint, "ZMQPS_RUN_DIR": str(run_dir)}
+        if keys is not None:
+            variables["ZMQPS_KEYS"] = str(keys.expanduser().absolute())
         self.children = Children(run_dir / LOGS, variables)
         self.failures: list[str] = []
         self.names: dict[int, str] = {}

@@ -19,6 +19,8 @@ from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode, encode
 from zmqps.runtime.children import printable
 from zmqps.runtime.ipc import host_id
+from zmqps.runtime.security import Handshakes
+from zmqps.runtime.security_keys import Keys
 from zmqps.runtime.transport import Socket, open_dealer, receive, send, split_envelope
 
 BYTES_MAX = 64 << 20
@@ -40,12 +42,15 @@ class Observer:
     `ask` and `read` never wait, for those who poll `socket` themselves; `status` does both.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, keys: Keys | None = None) -> None:
         self.endpoint = endpoint
+        self._keys = keys
         self._context: zmq.Context[Socket] = zmq.Context()
         self._incarnation = 0
         self._sequence = 0
         self._said_at = -HELLO_AGAIN_S
+        self._poller = zmq.Poller()
+        self._handshakes = Handshakes(self._poller)
         self.socket = self._open()
 
     def __enter__(self) -> Self:
@@ -63,6 +68,7 @@ class Observer:
         """Say goodbye and close."""
         if self._incarnation:
             self._send(Bye("has seen enough"))
+        self._handshakes.forget(self.endpoint)
         self.socket.close(linger=LINGER_MS)
         self._context.term()
 
@@ -74,14 +80,25 @@ class Observer:
             asked = (asked and self._incarnation > 0) or self.ask(end_run=end_run)
             if not asked:
                 left = min(left, HELLO_AGAIN_S)
-            if self.socket.poll(max(1, int(left * 1e3))):
-                tree = self.read()
-                if tree is not None:
-                    return tree
+            self._wait(left)
+            tree = self.read()
+            if tree is not None:
+                return tree
         raise NoAnswerError(
             f"no coordinator answered at {self.endpoint} within {deadline_s:g} s; "
             "is `zmqps coordinator` running there?"
         )
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for something to read. Raises NoAnswerError when this process is not let in."""
+        socket = self.socket
+        self._poller.register(socket, zmq.POLLIN)
+        try:
+            for source, _ in self._poller.poll(max(1, int(seconds * 1e3))):
+                if refused := self._handshakes.hear(source):
+                    raise NoAnswerError(f"{self.endpoint} lets nobody in like this: {refused[1]}")
+        finally:
+            self._poller.unregister(socket)
 
     def pause(self, seconds: float) -> None:
         """Wait, and take what comes meanwhile. Raises ObserverError."""
@@ -127,6 +144,7 @@ class Observer:
 
     def _again(self) -> None:
         """Begin anew, as somebody else."""
+        self._handshakes.forget(self.endpoint)
         self.socket.close(linger=0)
         self._incarnation, self._said_at = 0, -HELLO_AGAIN_S
         self.socket = self._open()
@@ -134,7 +152,12 @@ class Observer:
 
     def _open(self) -> Socket:
         identity = b"o" + secrets.token_bytes(11)
-        return open_dealer(self._context, self.endpoint, identity, ClusterSettings())
+        limits = ClusterSettings()
+        socket = open_dealer(
+            self._context, self.endpoint, identity, limits, self._keys, "coordinator"
+        )
+        self._handshakes.watch(self.endpoint, socket)
+        return socket
 
     def _send(self, body: Body) -> bool:
         self._sequence += 1

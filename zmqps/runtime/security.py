@@ -65,7 +65,8 @@ class Security:
         """Return what a process does when it is welcome: take the cluster's limits, then `then`."""
 
         def begin(task: BeginLog) -> None:
-            self.limits = ClusterSettings.model_validate(task.cluster)
+            known = {n: v for n, v in task.cluster.items() if n in ClusterSettings.model_fields}
+            self.limits = ClusterSettings.model_validate(known)
             for one in then:
                 one(task)
 

@@ -42,6 +42,11 @@ class Client:
     in_flight_bytes: int = 0
     pending: dict[int, Pending] = field(default_factory=dict)  # by sequence number, oldest first
 
+    @property
+    def actor(self) -> Peer:
+        """The name of its key, if it has one, which is the second part of its address."""
+        return self.peer[1:]
+
     def has_room_for(self, nbytes: int) -> bool:
         """Tell whether one more request is within its credit; a lone one always is."""
         if not self.pending:
@@ -109,10 +114,11 @@ class Clients:
     ) -> Client:
         """Attach a link with as much of `wanted` as `limit` leaves, perhaps nothing.
 
-        One of the same incarnation and purpose is the same link, opened anew: it goes.
+        One of the same incarnation, purpose and key is the same link, opened anew: it goes.
         """
         for old in list(self):
-            if old.peer == peer or (old.incarnation, old.purpose) == (incarnation, purpose):
+            same = (old.incarnation, old.purpose, old.actor) == (incarnation, purpose, peer[1:])
+            if old.peer == peer or same:
                 self.free(old.peer)
         credit = max(0, min(wanted, limit - self.granted_bytes))
         client = self._clients[peer] = Client(peer, incarnation, purpose, credit, now)
@@ -133,4 +139,4 @@ class Clients:
         for client in self:
             assert client.in_flight_bytes == sum(p.nbytes for p in client.pending.values())
             assert len(client.pending) <= REQUESTS_MAX
-        assert len({(client.incarnation, client.purpose) for client in self}) == len(self)
+        assert len({(c.incarnation, c.purpose, c.actor) for c in self}) == len(self)

@@ -16,7 +16,6 @@ from zmqps.actors.base import (
     Event,
     Exit,
     Forward,
-    Interrupted,
     Malformed,
     Note,
     Passing,
@@ -82,8 +81,8 @@ class BrokerCore:
             self._started = True
             effects += self.membership.start(now)
         match event:
-            case Passing(link, message, frames, peer) if link == FRONT:
-                effects += self._asked(message, frames, peer, now)
+            case Passing(link, message, frames, peer, actor) if link == FRONT:
+                effects += self._asked(message, frames, peer, actor, now)
             case Passing(link, message) if link == LINK:
                 session, is_news = self.membership.received(message, now)
                 effects += [*session, *(self._told(message, now) if is_news else [])]
@@ -99,8 +98,8 @@ class BrokerCore:
             case Malformed(link, error, peer):
                 effects += self.membership.malformed(error) if link == LINK else []
                 effects += self._malformed_from(link, error, peer)
-            case Posted(Interrupted()):
-                effects += [self.membership.send(Bye("interrupted"), now), Exit()]
+            case Posted(item):
+                effects += self.membership.posted(item, now)
         if effects and isinstance(effects[-1], Exit):  # what is not answered never will be
             open_ = [_forwarded(r, r.nbytes, "unfinished", now) for r in self.clients.unfinished]
             effects[-1:] = [*open_, effects[-1]]
@@ -184,9 +183,12 @@ class BrokerCore:
     # --- What clients ask -------------------------------------------------------------------------
 
     def _asked(
-        self, message: Message, frames: Sequence[Any], peer: Peer, now: float
+        self, message: Message, frames: Sequence[Any], peer: Peer, actor: str, now: float
     ) -> list[Effect]:
-        """Take one message of the front; the link of a client that is told so attaches anew."""
+        """Take one message of the front; its key's name becomes part of the sender's address."""
+        if len(peer) != 1:
+            return self._refuse(message, "bad_request", "nobody is behind a client", peer)
+        peer = (*peer, actor.encode()) if actor else peer
         body, client = message.body, self.clients.get(peer)
         if isinstance(body, Attach):
             return self._attach(message, body, peer, now)
@@ -211,7 +213,7 @@ class BrokerCore:
         if message.target not in (0, mine):
             reason = f"this is incarnation {mine}, not {message.target}"
             return self._refuse(message, "stale_incarnation", reason, peer)
-        if body.purpose == "broker" or body.window_bytes < 1 or len(peer) != 1:
+        if body.purpose == "broker" or body.window_bytes < 1:
             reason = "only fetch and push links of a client attach here, and ask for some bytes"
             return self._refuse(message, "bad_request", reason, peer)
         links = [link.credit_bytes for link in self.links.values() if link.up]
@@ -284,7 +286,7 @@ class BrokerCore:
         self._nbytes += nbytes
         if isinstance(message.body, Fetched):
             self._sizes.learn(message.body, frames)
-        effects.append(Forward(FRONT, frames, peer))
+        effects.append(Forward(FRONT, frames, peer[:1]))
         request = client.end(message.cause)
         if request is not None:
             body = message.body
@@ -381,7 +383,7 @@ class BrokerCore:
         self._sequence += 1
         mine = self.membership.incarnation
         return Send(
-            FRONT, Message(mine, self._sequence, body, cause, target, self._epoch), (), peer
+            FRONT, Message(mine, self._sequence, body, cause, target, self._epoch), (), peer[:1]
         )
 
 

@@ -43,6 +43,7 @@ from zmqps.protocol.messages import (
     Message,
     Progress,
     Refused,
+    RefusedReport,
     Saved,
     ShardReport,
     Status,
@@ -92,6 +93,7 @@ class CoordinatorCore:
             start_s=cluster.start_deadline_ms / 1e3, managed=managed,
         )  # fmt: skip
         self.refused: Counter[str] = Counter()
+        self.turned_away: dict[str, dict[str, int]] = {}  # by member: how many, by reason
         self._malformed = 0
         self._ticks = Ticks()
 
@@ -122,8 +124,10 @@ class CoordinatorCore:
 
     def _take(self, event: Event, now: float) -> list[Effect]:
         match event:
-            case Received(_, message, _, peer):
-                return self._received(message, peer, now)
+            case Received(_, message, _, peer, actor):
+                return self._received(message, peer, actor, now)
+            case Posted(RefusedReport(reasons)):
+                self.refused |= Counter(dict(reasons))  # those of the core are in it
             case Undeliverable(peer=peer):
                 return self._undelivered(peer, now)
             case Finished(task, _, error):
@@ -142,10 +146,14 @@ class CoordinatorCore:
 
     # --- What members say -------------------------------------------------------------------------
 
-    def _received(self, message: Message, peer: Peer, now: float) -> list[Effect]:
+    def _received(self, message: Message, peer: Peer, actor: str, now: float) -> list[Effect]:
+        known = self.members.by_peer.get(peer)
+        if known is not None and known.actor != actor:
+            reason = f"{known.name} has another key than {actor!r}"
+            return self._refuse(Refused("forbidden", reason), message, peer)
         member = self.members.heard(peer, now)
         if isinstance(message.body, Hello):
-            return self._hello(member, message, message.body, peer, now)
+            return self._hello(member, message, message.body, peer, actor, now)
         if member is None and isinstance(message.body, Bye):
             return []  # a second goodbye
         if member is None:
@@ -173,6 +181,9 @@ class CoordinatorCore:
     def _said(self, member: Member, message: Message, now: float) -> Refused | list[Effect]:
         match message.body:
             case Heartbeat():
+                return []
+            case RefusedReport(reasons) if member.role in ("broker", "shard"):
+                self.turned_away[member.name] = dict(reasons)
                 return []
             case Bye(reason):
                 return self.causes.left(member, reason, now, bye=True)
@@ -228,16 +239,18 @@ class CoordinatorCore:
         return None
 
     def _hello(
-        self, member: Member | None, message: Message, hello: Hello, peer: Peer, now: float
-    ) -> list[Effect]:
+        self, member: Member | None, message: Message, hello: Hello, peer: Peer, actor: str,
+        now: float,
+    ) -> list[Effect]:  # fmt: skip
         effects: list[Effect] = []
         if member is None:
-            refused = self.members.no_entry(peer, hello, self.cluster.shards)
+            refused = self.members.no_entry(peer, hello, self.cluster.shards, actor)
             if refused is None and not self.ending.admits(hello.role):
                 refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
             if refused is not None:
                 return self._refuse(refused, message, peer)
             member = self.members.admit(peer, hello, now, message.incarnation)
+            member.actor = actor
             self.training.changed = True
             note = events.MemberJoined(
                 member.incarnation, member.name, hello.role, hello.host, hello.pid
@@ -310,7 +323,8 @@ class CoordinatorCore:
 
     def _status(self, now: float) -> Status:
         wait = self.training.waits() if self.ending.running else None
-        standing = {"state": self.state, "waiting_for": wait.text if wait else ""}
+        standing: dict[str, Any] = {"state": self.state, "waiting_for": wait.text if wait else ""}
+        standing |= {"turned_away": self.turned_away}
         return Status(status(self.training, self.members, now, self._about() | standing))
 
     def _summary(self, now: float) -> dict[str, Any]:

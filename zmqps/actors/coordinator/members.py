@@ -56,6 +56,8 @@ class Member:
     routes: Routes | None = None
     roster: tuple[int, ...] | None = None
     told_ready: bool = False
+    actor: str = ""  # the name of its key; "" if it came without
+    actors: tuple[str, ...] = ()  # of the roster that it was told
 
     @property
     def role(self) -> Role:
@@ -87,9 +89,14 @@ class Members:
         self._next: dict[Role, int] = {}
         self._sequence = 0
 
-    def no_entry(self, peer: Peer, hello: Hello, shards: int) -> Refused | None:
-        """Say why a process cannot join a cluster of so many shards; None: it can."""
+    def no_entry(self, peer: Peer, hello: Hello, shards: int, actor: str) -> Refused | None:
+        """Say why a process cannot join a cluster of so many shards; None: it can.
+
+        `actor` is the name of its key: its role, or its role, a dash and more.
+        """
         endpoints = hello.endpoints
+        if actor and actor.partition("-")[0] != hello.role:
+            return Refused("forbidden", f"{actor!r} is no key of a {hello.role}")
         if len(peer) != 1 or len(endpoints) > ENDPOINTS_MAX:
             return Refused("bad_request", f"{len(endpoints)} endpoints, at most {ENDPOINTS_MAX}")
         if hello.role in ("shard", "broker") and not endpoints:

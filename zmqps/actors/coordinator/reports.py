@@ -51,7 +51,8 @@ def status(
     brokers: [{name, forwarded, answered, refused, pending, bytes_forwarded, clients}].
     evaluations: the last [{number, seconds, steps, epochs, loss, accuracy, images}].
     checkpoint: {number, folder (of the last whole one), age_s, saving, failed, problem}.
-    refused: {code: count} of the coordinator's own refusals. problems: the last [text].
+    refused: {code: count} of what the coordinator turned away, connections of strangers too;
+    turned_away: {name: {code: count}} of what brokers and shards did. problems: the last [text].
     What is not known (yet) is None.
     """
     assignment, figures = training.assignment, training.figures

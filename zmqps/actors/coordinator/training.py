@@ -263,10 +263,11 @@ class Training:
         released = self._release() if release and self.ready else []
         roster = self._roster()
         effects += self.assignment.assign(roster, now)
+        actors = self._actors(roster)
         for shard in self.members.of("shard"):
-            if shard.roster != roster:
-                shard.roster = roster
-                effects.append(self.members.send(shard, Roster(roster), now))
+            if (shard.roster, shard.actors) != (roster, actors):
+                shard.roster, shard.actors = roster, actors
+                effects.append(self.members.send(shard, Roster(roster, actors), now))
         effects += self._routes(now)
         effects += self.assignment.create(now)
         for member in self.members.trainers if self.ready else []:
@@ -334,6 +335,12 @@ class Training:
             for member in self.members.trainers
             if member.role == "client" or (member.released and not member.stopped)
         )
+
+    def _actors(self, roster: tuple[int, ...]) -> tuple[str, ...]:
+        """Return the names of the keys of those in the roster; () if none has one."""
+        named = {member.incarnation: member.actor for member in self.members.trainers}
+        actors = tuple(named[incarnation] for incarnation in roster)
+        return actors if any(actors) else ()
 
     def _routes(self, now: float) -> list[Send]:
         assert self.assignment is not None

@@ -18,7 +18,6 @@ from zmqps.actors.base import (
     Event,
     Exit,
     Finished,
-    Interrupted,
     Malformed,
     Note,
     Posted,
@@ -113,8 +112,8 @@ class ShardCore:
             case Tick() if self._ticks.count(now):
                 effects += self.membership.tick(now)
                 effects += self._tick(now)
-            case Posted(Interrupted()):
-                effects += [self.membership.send(Bye("interrupted"), now), Exit()]
+            case Posted(item):
+                effects += self.membership.posted(item, now)
             case Malformed(link, error):
                 effects += self.membership.malformed(error) if link == LINK else []
                 self.tally.malformed += 1
@@ -146,8 +145,8 @@ class ShardCore:
                 )
             case Assign() as assign:
                 return self._assigned(assign, message.sequence, now)
-            case Roster(incarnations):
-                return self._roster(incarnations, now)
+            case Roster(incarnations, actors):
+                return self._roster(incarnations, actors, now)
             case Routes(epoch=epoch) as routes if epoch > self._epoch:
                 self._epoch = epoch
                 note = events.RoutesChanged(epoch, len(routes.shards), len(routes.brokers))
@@ -233,8 +232,10 @@ class ShardCore:
         body = Assigned(len(self.blocks.by_key), self.blocks.nbytes)
         return self.membership.send(body, now, cause)
 
-    def _roster(self, incarnations: tuple[int, ...], now: float) -> list[Effect]:
-        left = self.replicas.replace(incarnations)
+    def _roster(
+        self, incarnations: tuple[int, ...], actors: tuple[str, ...], now: float
+    ) -> list[Effect]:
+        left = self.replicas.replace(incarnations, actors)
         if self.blocks is None or self._pushes is None:
             return []
         self.blocks.forget(left)
@@ -341,7 +342,8 @@ class ShardCore:
         if isinstance(body, Fetch):
             return self._fetch(message, body, peer, now)
         who = message.incarnation
-        if code := self.replicas.refusal(who):
+        actor = peer[2].decode("ascii", "replace") if len(peer) > 2 else ""  # the broker's stamp
+        if code := self.replicas.refusal(who, actor):
             return Refused(code, f"incarnation {who} is not in the roster", self._epoch)
         in_rounds = isinstance(pushes, InRounds)
         refused = check_push(blocks, body, arrays, self._epoch, whole=in_rounds)

@@ -1,6 +1,6 @@
 """Whose pushes a shard takes: those of the replicas that live."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 DEPARTED_MAX = 1024
@@ -17,19 +17,30 @@ class LiveReplicas:
     def __init__(self) -> None:
         self.live: frozenset[int] = frozenset()
         self._departed: set[int] = set()
+        self._actors: dict[int, str] = {}
 
-    def replace(self, incarnations: Iterable[int]) -> list[int]:
-        """Take a new roster; return those who left, ascending."""
+    def replace(self, incarnations: Iterable[int], actors: Sequence[str] = ()) -> list[int]:
+        """Take a new roster, and the names of their keys, if any; return who left, ascending."""
+        incarnations = tuple(incarnations)
+        self._actors.update(zip(incarnations, actors, strict=False))
         live = frozenset(incarnations)
         left = sorted(self.live - live)
         self.live = live
         self._departed.update(left)
+        for incarnation in left:
+            self._actors.pop(incarnation, None)
         while len(self._departed) > DEPARTED_MAX:
             self._departed.remove(min(self._departed))
         return left
 
-    def refusal(self, incarnation: int) -> Literal["stale_incarnation", "unknown_member"] | None:
-        """Say with which code a push of this incarnation is refused; None: it is taken."""
+    def refusal(
+        self, incarnation: int, actor: str = ""
+    ) -> Literal["stale_incarnation", "unknown_member", "forbidden"] | None:
+        """Say with which code a push of this incarnation is refused; None: it is taken.
+
+        `actor` is the name of the key that its broker saw; "" for none.
+        """
         if incarnation in self.live:
-            return None
+            named = self._actors.get(incarnation, "")
+            return "forbidden" if actor and named and actor != named else None
         return "stale_incarnation" if incarnation in self._departed else "unknown_member"
