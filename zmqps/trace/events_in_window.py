@@ -150,11 +150,8 @@ def read(
     for table, text in _MARKS.items():
         _mark(reader, table, text)
     _rounds(reader, messages)
-    history = reader.history
-    causes = [(a.first, a.last) for a in history.arrows if a.last >= 0]
-    history.lane_of, history.ns, history.moved_ns = reader.points.order(causes, raw=raw)
-    history.lanes = reader.points.lanes
-    return history
+    reader.points.order(reader.history, raw=raw)
+    return reader.history
 
 
 _STAGES: Final = (

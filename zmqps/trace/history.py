@@ -6,7 +6,7 @@ nanoseconds since the run began, by the corrected clocks, and moved so that no e
 cause (`order`), unless `raw`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -80,10 +80,10 @@ class Mark:
 
 @dataclass
 class History:
-    """See the module. `lane_of` and `ns` have an element for each point.
+    """See the module. `lane_of`, `told_ns` and `ns` have an element for each point.
 
-    `moved_ns` is the farthest that an effect was moved to be after its cause; `backwards` counts
-    the arrows that point back in time, which only raw clocks do.
+    `told_ns` is what the clocks tell, `ns` after effects were moved to be after their causes.
+    `backwards` counts the arrows that point back in time, which only raw clocks do.
     """
 
     lanes: list[Lane] = field(default_factory=list)
@@ -91,8 +91,13 @@ class History:
     arrows: list[Arrow] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     lane_of: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    told_ns: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     ns: Integers = field(default_factory=lambda: np.empty(0, np.int64))
-    moved_ns: int = 0
+
+    @property
+    def moved_ns(self) -> int:
+        """The farthest that an effect was moved to be after its cause."""
+        return int(np.max(self.ns - self.told_ns, initial=0))
 
     @property
     def backwards(self) -> int:
@@ -208,26 +213,25 @@ class Points:
         self._place.append(place)
         return len(self._lane) - 1
 
-    def order(
-        self, causes: Sequence[tuple[int, int]], *, raw: bool
-    ) -> tuple[Integers, Integers, int]:
-        """Return lane and nanoseconds of each point, and the farthest that one was moved."""
+    def order(self, history: History, *, raw: bool) -> None:
+        """Put lane and times of each point into a history that has its arrows."""
         lane = np.array(self._lane, np.int64)
+        history.lanes, history.lane_of = self.lanes, lane
+        if not len(lane):
+            return
         boots = np.array([one.boot for one in self._numbers], np.int64)[lane]
         seconds = self.times.all_since(boots, np.array(self._at))
-        ns = np.round(seconds * 1e9).astype(np.int64)
-        if raw or not len(ns):
-            return lane, ns, 0
+        told = history.told_ns = np.round(seconds * 1e9).astype(np.int64)
+        history.ns = told.copy()
+        if raw:
+            return
         turn = np.lexsort((np.array(self._place), np.array(self._at), lane))
         back = np.empty_like(turn)
         back[turn] = np.arange(len(turn))
-        pairs = np.array(causes, np.int64).reshape(-1, 2)
+        pairs = [(arrow.first, arrow.last) for arrow in history.arrows if arrow.last >= 0]
+        causes, effects = np.array(pairs, np.int64).reshape(-1, 2).T
         try:
-            ordered = consistent(ns[turn], lane[turn], back[pairs[:, 0]], back[pairs[:, 1]])
+            history.ns[turn] = consistent(told[turn], lane[turn], back[causes], back[effects])
         except ValueError as error:
-            raise WindowError(
-                f"{error}: the logs contradict themselves; try --raw-clocks"
-            ) from None
-        moved = int(np.max(ordered - ns[turn], initial=0))
-        ns[turn] = ordered
-        return lane, ns, moved
+            text = f"{error}: the logs contradict themselves; try --raw-clocks"
+            raise WindowError(text) from None

@@ -92,4 +92,8 @@ def ways(db: duckdb.DuckDBPyConnection, where: str, values: list[Any]) -> list[W
         f"WHERE {where}",
         values,
     ).fetchall()
-    return [Way(*row[:7], dict(zip(STAGES, row[7:-1], strict=True)), row[-1] or "") for row in rows]
+    return [
+        Way(replica, kind, job, shard, broker, sends, outcome,
+            dict(zip(STAGES, rest[:-1], strict=True)), rest[-1] or "")
+        for replica, kind, job, shard, broker, sends, outcome, *rest in rows
+    ]  # fmt: skip

@@ -52,6 +52,12 @@ WITH joined AS (
     JOIN greeted w ON w.incarnation = j.incarnation JOIN processes member
       ON member.process = w.process
     WHERE member.boot <> coordinator.boot
+  UNION ALL SELECT teller.boot, hearer.boot, told.sent_at, heard.heard
+    FROM (SELECT process, unnest(neighbours) agent, unnest(rounds) number, unnest(heard_at) heard
+      FROM round_done) heard
+    JOIN round_done told ON told.actor = 'agent-' || heard.agent AND told.round = heard.number
+    JOIN processes teller ON teller.process = told.process
+    JOIN processes hearer ON hearer.process = heard.process WHERE teller.boot <> hearer.boot
 ), piece AS (
   SELECT source, target, sent, received,
     floor({PIECES} * (sent - min(sent) OVER pair)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 import orjson
 
 from zmqps.trace.events_in_window import read
@@ -43,8 +44,7 @@ def export(
     for number, (begin, end) in enumerate(pieces, 1):
         path = out if len(pieces) == 1 else _numbered(out, number)
         history = read(db, begin, end, raw=raw).only(actors)
-        if number > 1:
-            _leave_out_earlier(history, begin)
+        _only_begun(history, begin if number > 1 else 0, end if number < len(pieces) else np.inf)
         counters = (one for one in _counters(db, begin, end) if one[0].fits(actors))
         _write(path, trace_events(history, counters))
         paths.append(path)
@@ -180,10 +180,10 @@ class _Tracks:
         """Return for each point when the next one of its lane is, in nanoseconds."""
         ns, lanes = self.history.ns, self.history.lane_of
         order = sorted(range(len(ns)), key=lambda point: (lanes[point], ns[point]))
-        following = {}
-        for point, then in zip(order, [*order[1:], -1], strict=True):
-            same = then >= 0 and lanes[then] == lanes[point]
-            following[point] = int(ns[then]) if same else int(ns[point]) + POINT_NS
+        following = {point: int(ns[point]) + POINT_NS for point in order}
+        for point, then in pairwise(order):
+            if lanes[then] == lanes[point]:
+                following[point] = int(ns[then])
         return following
 
 
@@ -262,12 +262,15 @@ def _pieces(
     return [(a, b) for a, b in pairwise(edges) if b > a]
 
 
-def _leave_out_earlier(history: History, begin: float) -> None:
-    """Leave out what began before this piece: it is in the one before."""
-    least = round(begin * 1e9)
-    history.spans = [span for span in history.spans if history.ns[span.first] >= least]
-    history.arrows = [arrow for arrow in history.arrows if history.ns[arrow.first] >= least]
-    history.marks = [mark for mark in history.marks if history.ns[mark.point] >= least]
+def _only_begun(history: History, first: float, last: float) -> None:
+    """Leave out what began before this piece, or begins after it: it is in another one."""
+
+    def here(point: int) -> bool:
+        return first <= float(history.told_ns[point]) / 1e9 < last
+
+    history.spans = [span for span in history.spans if here(span.first)]
+    history.arrows = [arrow for arrow in history.arrows if here(arrow.first)]
+    history.marks = [mark for mark in history.marks if here(mark.point)]
 
 
 def _numbered(out: Path, number: int) -> Path:

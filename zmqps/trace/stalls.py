@@ -1,12 +1,14 @@
 """Who waited on whom: totals, the longest waits with their chains, standstills, stragglers.
 
 A replica's compute thread waits before a gradient: for a fetch, or in synchronous rounds for its
-push. The message of it that was answered last is what it waited for; the leg of that message which
-took longest says on whom (`legs`), and what that one did meanwhile is the next link of the chain.
+push. The one that took most of the wait, and of it the message that was answered last, is what it
+waited for; the leg of that message which took longest says on whom (`legs`), and what that one did
+meanwhile is the next link of the chain.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import duckdb
@@ -24,20 +26,29 @@ SLOW: Final = 1.5
 
 _WAITS: Final = """
 CREATE OR REPLACE TEMP TABLE waits AS
-WITH idle AS (
-  SELECT process, p.name replica, s.step, {ended} AS ended, waited_ms / 1e3 took,
-    {ended} - waited_ms / 1e3 AS begun
-  FROM (SELECT *, "at" - (batch_ms + gradient_ms) / 1e3 AS ended_at FROM step_done) s
-  JOIN processes p USING (process) JOIN boots USING (boot) WHERE waited_ms > 0
-), jobs AS (
-  SELECT process, 'Fetch' AS kind, "fetch" AS job, {answered} AS answered FROM fetch_done
-    JOIN processes USING (process) JOIN boots USING (boot)
-  UNION ALL SELECT process, 'Push', push_done.number, {answered} FROM push_done
-    JOIN processes USING (process) JOIN boots USING (boot)
-)
-SELECT i.replica, i.step, i.begun, i.ended, i.took, j.kind, j.job
-FROM idle i ASOF LEFT JOIN jobs j ON i.process = j.process AND i.ended + 1e-3 >= j.answered
+SELECT process, p.name AS replica, s.step, {ended} - waited_ms / 1e3 AS begun, {ended} AS ended,
+  waited_ms / 1e3 AS took
+FROM (SELECT *, "at" - (batch_ms + gradient_ms) / 1e3 AS ended_at FROM step_done) s
+JOIN processes p USING (process) JOIN boots USING (boot) WHERE waited_ms > 0
 """
+
+_LONGEST: Final = """
+WITH longest AS (SELECT * FROM waits ORDER BY took DESC, replica, step LIMIT {most}), jobs AS (
+  SELECT process, 'Fetch' AS kind, "fetch" AS job, {sent} AS sent, {answered} AS answered
+    FROM fetch_done JOIN processes USING (process) JOIN boots USING (boot)
+  UNION ALL SELECT process, 'Push', push_done.number, {sent}, {answered}
+    FROM push_done JOIN processes USING (process) JOIN boots USING (boot)
+)
+SELECT replica, step, begun, took, arg_max(kind, covered), arg_max(job, covered) FROM (
+  SELECT longest.*, kind, job, least(ended, answered) - greatest(begun, sent) AS covered
+  FROM longest LEFT JOIN jobs ON jobs.process = longest.process AND sent < ended
+    AND answered > begun AND answered <= ended + 1e-3
+) GROUP BY replica, step, begun, took ORDER BY took DESC, replica, step
+"""
+"""The longest waits, and the fetch or push that had ended by then and took most of each."""
+
+LOOKED_AT: Final = 400
+"""So many of the longest waits are looked at, to find those of different causes."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +127,12 @@ def stalls(db: duckdb.DuckDBPyConnection, most: int = 5) -> Stalls:
     """Return the waits of a run, and of each kind at most the `most` longest."""
     times = Times(db)
     legs.make(db, times)
-    db.execute(_WAITS.format(ended=times.sql("ended_at"), answered=times.sql("answered_at")))
+    db.execute(_WAITS.format(ended=times.sql("ended_at")))
     compute = db.execute("SELECT replica, sum(took) FROM waits GROUP BY 1").fetchall()
     return Stalls(
         dict(sorted(compute, key=lambda row: natural(row[0]))),
         tuple(_totals(db, 4 * most)),
-        tuple(_longest(db, most)),
+        tuple(_longest(db, times, most)),
         tuple(_standstills(db, most)),
         tuple(_own(db)),
     )
@@ -147,18 +158,16 @@ def _totals(db: duckdb.DuckDBPyConnection, most: int) -> Iterator[Total]:
         yield Total(*row)
 
 
-def _longest(db: duckdb.DuckDBPyConnection, most: int) -> Iterator[Wait]:
+def _longest(db: duckdb.DuckDBPyConnection, times: Times, most: int) -> Iterator[Wait]:
     """Yield the longest waits; those with the same cause at the same time count as one."""
-    rows = db.execute(
-        "SELECT replica, step, begun, took, kind, job FROM waits "
-        "ORDER BY took DESC, replica, step LIMIT 400"
-    ).fetchall()
+    parts = {"sent": times.sql("sent_at"), "answered": times.sql("answered_at")}
+    rows = db.execute(_LONGEST.format(most=LOOKED_AT, **parts)).fetchall()
     found: list[Wait] = []
     others: list[int] = []
     for replica, step, begun, took, kind, job in rows:
         some = legs.ways(
-            db, "replica = ? AND kind = ? AND job = ? AND answered <= ? + 2e-3 "
-            "ORDER BY answered DESC LIMIT 1", [replica, kind, job, begun + took],
+            db, "replica = ? AND kind = ? AND job = ? AND answered IS NOT NULL "
+            "ORDER BY answered DESC LIMIT 1", [replica, kind, job],
         )  # fmt: skip
         way = some[0] if some else None
         leg = way.longest if way else None
@@ -184,29 +193,33 @@ def _same(one: Wait, way: Way | None, leg: tuple[str, float, float] | None) -> b
 def _meanwhile(db: duckdb.DuckDBPyConnection, way: Way, leg: tuple[str, float, float]) -> str:
     """Say what the one who was waited for did during a leg."""
     name, first, last = leg
-    on = way.on(name)
-    took = f"{1e3 * (last - first):,.1f} ms"
-    if name in ("to shard", "in shard"):
-        row = db.execute(
-            "SELECT count(*), coalesce(sum(replied - received), 0), count(DISTINCT replica) "
-            "FROM legs WHERE shard = ? AND received >= ? AND replied <= ?",
-            [on, first, last],
-        ).fetchone()
-        count, busy, replicas = row or (0, 0.0, 0)
-        done = f"{on} handled {count:,} messages of {replicas} replicas, {1e3 * busy:,.1f} ms"
-    else:
-        stage = "passed" if name == "to broker" else "returned"
-        row = db.execute(
-            f"SELECT count(*) FROM legs WHERE broker = ? AND {stage} > ? AND {stage} < ?",
-            [on, first, last],
-        ).fetchone()
-        count = row[0] if row else 0
-        done = f"{on} passed on {count:,} messages"
-    if name in ("credit", "home"):
-        return f"that is {on} itself" + ("; its credit was used up" if name == "credit" else "")
-    if not count:
-        return f"{on} did nothing in those {took}: it stood still, or could not be reached"
-    return f"{done} in those {took}"
+    on, took = way.on(name), last - first
+    if name == "credit":
+        return f"{on} itself: its credit was used up"
+    if name == "home":
+        return f"{on} itself, or the network to it"
+    if name == "in shard":
+        return f"{on} worked on it"
+    who, stages = ("shard", ("received",)) if name == "to shard" else (
+        "broker", ("passed", "returned")
+    )  # fmt: skip
+    points = " UNION ALL ".join(
+        f"SELECT {stage} AS at_s, replica FROM legs WHERE {who} = ? AND {stage} BETWEEN ? AND ?"
+        for stage in stages
+    )
+    rows = db.execute(
+        f"SELECT at_s, replica FROM ({points}) ORDER BY at_s", [on, first, last] * len(stages)
+    ).fetchall()
+    times = [first, *(at for at, _ in rows), last]
+    idle = max(b - a for a, b in pairwise(times))
+    if idle > took / 2:
+        return (
+            f"{on} did nothing for {1e3 * idle:,.1f} ms of it: it stood still, or could not be "
+            "reached"
+        )
+    replicas = len({replica for _, replica in rows})
+    did = "took in" if who == "shard" else "passed on"
+    return f"{on} {did} {len(rows):,} messages of {replicas} replicas in those {1e3 * took:,.1f} ms"
 
 
 _STANDSTILLS: Final = """
