@@ -18,6 +18,7 @@ from zmqps.commands.roles import broker, coordinator, replica, shard
 from zmqps.commands.runs import evaluate, export
 from zmqps.commands.simulate import simulate
 from zmqps.commands.status import status
+from zmqps.commands.trace import trace
 from zmqps.commands.train import train
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -69,7 +70,9 @@ def cli() -> None:
     """Train networks by asynchronous SGD over sharded parameters (Downpour SGD)."""
 
 
-COMMANDS = (train, evaluate, export, status, simulate, consensus, keys, jobs, schema, completion)
+COMMANDS = (
+    *(train, evaluate, export, status, trace, simulate, consensus, keys, jobs, schema, completion),
+)
 for _command in COMMANDS:
     cli.add_command(_command)
 for _command in (coordinator, broker, shard, replica, agent):
@@ -158,10 +161,13 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from zmqps.runtime.observer import NoAnswerError
     from zmqps.runtime.security import SecurityError
     from zmqps.runtime.transport import AddressError
+    from zmqps.trace.errors import SourceError, StoryError
+    from zmqps.trace.history import WindowError
 
     return (
         *(DataError, JobError, ModelError, PlaceError, RunError, CheckpointError, AddressError),
         *(SecurityError, ConsensusError, TableError, NoAnswerError, StateError),
+        *(SourceError, StoryError, WindowError),
     )
 
 

@@ -22,5 +22,6 @@ PARTS = {
     "shard_memory_ratio": "tools.bench_parts.memory:shard_memory_ratio",
     "fashion_accuracy": "tools.bench_parts.accuracy:fashion_accuracy",
     "demo_accuracy": "tools.bench_parts.accuracy:demo_accuracy",
+    "trace_records_per_s": "tools.bench_parts.trace:trace",
     "consensus_vs_loop": "tools.bench_parts.consensus:consensus_vs_loop",
 }

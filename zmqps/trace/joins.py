@@ -88,6 +88,8 @@ WITH own AS (
       applied_at, "at", process, file, line FROM applied
     UNION ALL SELECT sender, sequence, 'Fetch', NULL, NULL, nbytes, len(keys) + unchanged,
       received_at, NULL, "at", process, file, line FROM served
+    UNION ALL SELECT sender, sequence, 'Push', number, NULL, nbytes, len(keys), received_at,
+      received_at, "at", process, file, line FROM staged
     UNION ALL SELECT sender, sequence, 'Create', NULL, NULL, nbytes, len(keys),
       received_at, received_at, "at", process, file, line FROM values_taken
   ) GROUP BY sender, sequence
@@ -112,7 +114,8 @@ SELECT sender, sequence, coalesce(r.kind, s.kind, b.kind, f.kind) AS kind, rp.na
   s.received_at, s.applied_at, s.replied_at, sp.boot,
   coalesce(b.times, 0) + coalesce(f.at_broker, 0), coalesce(s.times, 0) + coalesce(f.at_shard, 0),
   r.file, r.line, b.file, b.line, s.file, s.line, f.file, f.line
-FROM replica r FULL JOIN broker b USING (sender, sequence) FULL JOIN shard s USING (sender, sequence)
+FROM replica r FULL JOIN broker b USING (sender, sequence)
+FULL JOIN shard s USING (sender, sequence)
 FULL JOIN refused f USING (sender, sequence)
 LEFT JOIN members m ON m.incarnation = sender
 LEFT JOIN processes rp ON rp.process = coalesce(r.process, m.process)

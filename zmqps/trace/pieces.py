@@ -6,11 +6,11 @@ so that the number of a row is the number of its line.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import orjson
 
-PIECE_BYTES: Final = 24 << 20
+PIECE_BYTES: Final = 64 << 20
 LINE_BYTES_MAX: Final = 1 << 20
 BAD: Final = b"!"
 DELIMITER: Final = b"\x01"
@@ -30,12 +30,17 @@ class Segment:
     line: int
     process: int
 
+    def continues(self, other: "Segment") -> bool:
+        """Say whether another one goes on as this one does."""
+        same = (self.file, self.process) == (other.file, other.process)
+        return same and self.line - self.row == other.line - other.row
+
 
 @dataclass(slots=True)
 class Piece:
-    """Some lines. Rows count from 1."""
+    """Some lines, in a file. Rows count from 1."""
 
-    chunks: list[bytes] = field(default_factory=list)
+    file: IO[bytes]
     segments: list[Segment] = field(default_factory=list)
     rows: int = 0
     nbytes: int = 0
@@ -47,9 +52,11 @@ class Piece:
         """
         data = clean(data)
         for index, process in starts:
-            self.segments.append(Segment(self.rows + 1 + index, file, line + index, process))
+            new = Segment(self.rows + 1 + index, file, line + index, process)
+            if not self.segments or not new.continues(self.segments[-1]):
+                self.segments.append(new)
         count = data.count(b"\n")
-        self.chunks.append(data)
+        self.file.write(data)
         self.rows += count
         self.nbytes += len(data)
         return count

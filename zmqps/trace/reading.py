@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
@@ -12,6 +12,9 @@ from zmqps.trace.schema import EVENTS, table_of
 from zmqps.trace.sources import DAMAGE, Source, beginning, chunks, digest
 
 Row = tuple[Any, ...]
+
+SMALL_BYTES: Final = 4 << 20
+"""Small files are loaded together."""
 
 
 def is_current(db: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> bool:
@@ -27,8 +30,9 @@ class Reading:
 
     def __init__(self, db: duckdb.DuckDBPyConnection, folder: Path):
         self.db = db
-        self.loader = Loader(db, folder)
-        self._piece = Piece()
+        self.loader = Loader(db)
+        self._file = folder / "piece"
+        self._piece = Piece(self._file.open("wb"))
         self._processes: dict[Row, int] = {}
         self._boots: dict[Row, int] = {}
         for process, boot_id, pid, role, name in db.execute(
@@ -68,6 +72,7 @@ class Reading:
             self._forget(file)
             changed = True
         self._flush()
+        self._piece.file.close()
         return changed
 
     def _new_file(self, source: Source) -> int:
@@ -83,6 +88,8 @@ class Reading:
     def _read_file(self, source: Source, file: int, offset: int, lines: int, process: int) -> None:
         """Read a file from `offset` on, which is the end of line `lines`."""
         self.db.execute("DELETE FROM gaps WHERE file = ? AND kind = 'cut'", [file])
+        if self._piece.nbytes > SMALL_BYTES:  # rows of one file are told where they are at once
+            self._flush()
         problem = source.problem or None
         at, size = offset, source.size if source.size >= 0 else None
         try:
@@ -180,8 +187,10 @@ class Reading:
             self.db.execute(f'DELETE FROM "{table}" WHERE file = ?', [file])
 
     def _flush(self) -> None:
-        piece, self._piece = self._piece, Piece()
-        self.loader.load(piece)
+        self.loader.load(self._piece)
+        self._piece.file.seek(0)
+        self._piece.file.truncate()
+        self._piece = Piece(self._piece.file)
 
 
 def _same(row: Row, source: Source) -> bool:

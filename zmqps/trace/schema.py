@@ -12,19 +12,17 @@ the log. `boots` turns them into corrected wall seconds: `wall(boot, at)`. Line 
 
 import re
 from dataclasses import fields
+from hashlib import blake2b
 from typing import Any, Final, get_args, get_type_hints
 
 from zmqps.protocol import events
-
-VERSION: Final = 1
-"""Of the tables; an index of another version is built anew."""
 
 WHERE_FROM: Final = 'file INTEGER, line BIGINT, process INTEGER, actor VARCHAR, "at" DOUBLE'
 """The first columns of each event's table; (file, line) is the evidence."""
 
 TABLES: Final = """
 -- What the index is: its version.
-CREATE TABLE about (version INTEGER);
+CREATE TABLE about (version VARCHAR);
 -- The files that were read, up to byte `nbytes` and line `lines`. Its first `head` bytes hash to
 -- `digest`: a file keeps its number when it is rotated, and is read on when it has grown.
 CREATE TABLE files (
@@ -68,9 +66,9 @@ CREATE TABLE other (file INTEGER, line BIGINT, process INTEGER, event VARCHAR, d
 CREATE TABLE blocks (key UBIGINT, tensor VARCHAR, block INTEGER);
 -- One message: everything that its sender, a broker and a shard say about (sender, sequence).
 -- Times are monotonic, each of its own clock: *_boot says which. NULL: there is no such line.
--- `job` is the number of the fetch or push; at_broker and at_shard count the lines there, refusals
--- included; `refused` is the last refusal's code. `line_of` is the send whose line tells of it, when
--- it was sent again.
+-- `job` is the number of the fetch or push; at_broker and at_shard count the lines there,
+-- refusals included; `refused` is the last refusal's code. `line_of` is the send whose line tells
+-- of it, when it was sent again.
 CREATE TABLE messages (
   sender UBIGINT, sequence UBIGINT, kind VARCHAR, replica VARCHAR, shard INTEGER,
   job BIGINT, step BIGINT, nbytes BIGINT, blocks INTEGER, sends INTEGER, outcome VARCHAR,
@@ -143,7 +141,8 @@ def event_tables() -> str:
 def views() -> str:
     """Return the statements that make the views."""
     stages = " UNION ALL ".join(
-        f"SELECT sender, sequence, kind, replica, shard, job, {place} AS place, '{stage}' AS stage, "
+        f"SELECT sender, sequence, kind, replica, shard, job, {place} AS place, "
+        f"'{stage}' AS stage, "
         f'{column} AS "at", {whose}_boot AS boot, {whose}_file AS file, {whose}_line AS line '
         f"FROM messages WHERE {column} IS NOT NULL"
         for place, (stage, column, whose) in enumerate(STAGES, 1)
@@ -167,3 +166,9 @@ CREATE OR REPLACE VIEW versions AS
 CREATE OR REPLACE VIEW events AS
   SELECT e.*, p.name, p.boot FROM ({events_}) e LEFT JOIN processes p USING (process);
 """
+
+
+def version() -> str:
+    """Return what names these tables: an index of another version is made anew."""
+    text = TABLES + event_tables() + MACROS + views()
+    return blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Where log lines come from: folders of any number of hosts, files, compressed ones, standard input.
+"""Where log lines come from: folders of any hosts, files, compressed ones, standard input.
 
 A file is recognised by its beginning (`head`, `digest`), which the first line of each file of a log
 makes unique: so it is the same file after its rotation, or after it has grown, and a copy of it in
@@ -17,6 +17,8 @@ from typing import IO, Final, cast
 
 import zstandard
 
+from zmqps.trace.errors import SourceError
+
 HEAD_BYTES: Final = 4096
 CHUNK_BYTES: Final = 8 << 20
 STDIN: Final = Path("-")
@@ -24,10 +26,6 @@ NAME: Final = re.compile(r"\.jsonl(\.\d+)?(\.gz|\.zst)?$")
 
 DAMAGE: Final = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 """What reading a file may fail with, at once or in its midst."""
-
-
-class SourceError(Exception):
-    """There is nothing to read at a place that the user named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def open_source(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path))
     if path.suffix == ".zst":
-        return zstandard.open(path, "rb")
+        return cast(IO[bytes], zstandard.open(path, "rb"))
     return path.open("rb")
 
 

@@ -18,7 +18,7 @@ import duckdb
 
 from zmqps.trace.joins import join_all
 from zmqps.trace.reading import Reading, is_current
-from zmqps.trace.schema import TABLES, VERSION, event_tables
+from zmqps.trace.schema import TABLES, event_tables, version
 from zmqps.trace.sources import STDIN, Source, find
 
 MEMORY: Final = "640MB"
@@ -42,7 +42,6 @@ class Store:
         if threads:
             self._config["threads"] = threads
         self._folder = Path(tempfile.mkdtemp(prefix="zmqps-trace-"))
-        self._config["temp_directory"] = str(self._folder)
         self.read_s = 0.0
         try:
             sources = find(self.paths)
@@ -116,18 +115,24 @@ class Store:
             if db is not None:
                 return db
         self.read_s = time.perf_counter() - began
-        return duckdb.connect(self.index, read_only=True, config=self._config)
+        return self._connect(read_only=True)
+
+    def _connect(self, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+        """Open the index. Raises duckdb.Error."""
+        db = duckdb.connect(self.index, read_only=read_only, config=self._config)
+        db.execute("SET temp_directory = ?", [str(self._folder)])
+        return db
 
     def _current(self, sources: list[Source]) -> duckdb.DuckDBPyConnection | None:
         if not self.index.exists():
             return None
         try:
-            db = duckdb.connect(self.index, read_only=True, config=self._config)
+            db = self._connect(read_only=True)
         except duckdb.Error:
             return None
         try:
             about = db.execute("SELECT version FROM about").fetchone()
-            if about == (VERSION,) and is_current(db, sources):
+            if about == (version(),) and is_current(db, sources):
                 return db
         except duckdb.Error:
             pass
@@ -137,14 +142,17 @@ class Store:
     def _update(self, sources: list[Source]) -> bool:
         """Read what is new into the index; False when another process has it open."""
         try:
-            db = duckdb.connect(self.index, config=self._config)
+            db = self._connect()
+        except duckdb.ConnectionException:  # this process has it open, to read
+            self.index = self._folder / INDEX
+            return self._update(sources)
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 return False
-            self.index = self._folder / INDEX  # it cannot be written there
-            return self._update(sources)
-        except duckdb.Error:  # no index, whatever it is
-            self.index.unlink()
+            if not self.index.exists():  # it cannot be written there
+                self.index = self._folder / INDEX
+            else:  # no index, whatever it is
+                self.index.unlink()
             return self._update(sources)
         try:
             if not self._is_ours(db):
@@ -168,9 +176,9 @@ class Store:
         if tables == (0,):
             db.execute(TABLES)
             db.execute(event_tables())
-            db.execute("INSERT INTO about VALUES (?)", [VERSION])
+            db.execute("INSERT INTO about VALUES (?)", [version()])
             return True
         try:
-            return db.execute("SELECT version FROM about").fetchone() == (VERSION,)
+            return db.execute("SELECT version FROM about").fetchone() == (version(),)
         except duckdb.Error:
             return False
