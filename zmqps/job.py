@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -31,7 +31,7 @@ from zmqps.jobfile.text import (
     write_text,
 )
 from zmqps.models.settings import ModelSettings
-from zmqps.optim.settings import RuleSettings
+from zmqps.optim.settings import LbfgsSettings, RuleSettings
 from zmqps.protocol.settings import ClusterSettings, Settings
 
 __all__ = [
@@ -70,6 +70,14 @@ class JobSettings(Settings):
     model: ModelSettings = Field(description="What is learned: layers and loss.")
     training: TrainingSettings = Field(description="Batches, targets, fetches and pushes.")
     update: RuleSettings = Field(description="The rule by which shards apply gradients.")
+    optimizer: Literal["downpour", "lbfgs"] = Field(
+        "downpour",
+        description="Downpour SGD, or Sandblaster L-BFGS, which has no use for `update` nor for "
+        "what `training` says of batches, steps, fetches and pushes.",
+    )
+    lbfgs: LbfgsSettings = Field(
+        LbfgsSettings(), description="Sandblaster L-BFGS, when that is the optimizer."
+    )
     cluster: ClusterSettings = Field(
         ClusterSettings(), description="How many actors, and the limits of everything they hold."
     )
@@ -151,13 +159,17 @@ def _validate(document: Document) -> JobSettings | None:
 
 def _agreed(job: JobSettings) -> dict[str, Any]:
     """Return what every member of a cluster must hold alike."""
-    return {
+    agreed: dict[str, Any] = {
         "seed": job.seed,
         "model": job.model.model_dump(mode="json"),
-        "update": job.update.model_dump(mode="json"),
-        "training": job.training.model_dump(mode="json", include={"schedule", "sync"}),
+        "optimizer": job.optimizer,
         "cluster": job.cluster.model_dump(mode="json", include={"block_bytes_max"}),
     }
+    if job.optimizer == "lbfgs":
+        training = job.training.model_dump(mode="json", include={"l2"})
+        return agreed | {"lbfgs": job.lbfgs.model_dump(mode="json"), "training": training}
+    training = job.training.model_dump(mode="json", include={"schedule", "sync"})
+    return agreed | {"update": job.update.model_dump(mode="json"), "training": training}
 
 
 def agreed_terms(job: JobSettings) -> dict[str, str]:

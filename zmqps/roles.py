@@ -17,6 +17,7 @@ from zmqps.actors.membership import BeginLog, Membership
 from zmqps.actors.membership import Self as Who
 from zmqps.actors.replica.compute import ComputeCore, EvaluateTask, GradientTask
 from zmqps.actors.replica.orders import DeclareOrder
+from zmqps.actors.replica.portions import PortionCore, PortionTask
 from zmqps.actors.shard.core import ShardCore
 from zmqps.data.load import load
 from zmqps.job import JobSettings, agreed_terms
@@ -36,6 +37,7 @@ from zmqps.runtime.ipc import host_id, ipc_endpoint
 from zmqps.runtime.log import Log, open_log
 from zmqps.runtime.loop import Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.portion_work import PortionWork
 from zmqps.runtime.process import run_process
 from zmqps.runtime.record import record_work
 from zmqps.runtime.run_folder import LOGS, begin_log
@@ -71,16 +73,10 @@ def replica(place: Place, job: JobSettings) -> int:
         run_dir=place.run_dir,
         start_deadline_s=job.cluster.start_deadline_ms / 1e3,
     )
-    core = ComputeCore(
-        job.training,
-        layout,
-        seed=job.seed,
-        push_window_bytes=job.cluster.push_window_bytes,
-        pushes_in_flight_max=job.cluster.pushes_in_flight_max,
-        status_every_s=job.cluster.status_every_ms / 1e3,
-        tell_images=len(dataset.x_train) // TELLS_PER_EPOCH,
-    )
+    core = compute_core(job, layout, len(dataset.x_train))
     compute = Compute(network, dataset, job.training, job.seed)
+    batch = None if job.lbfgs.batch == "full" else job.lbfgs.batch
+    portions = PortionWork(network, dataset, seed=job.seed, l2=job.training.l2, batch=batch)
 
     def released(release: Release) -> None:
         tell("replica", f"training on subset {release.slot + 1} of {release.slots}")
@@ -96,10 +92,30 @@ def replica(place: Place, job: JobSettings) -> int:
         log=client.log,
         mailbox=client.mailbox,
         posts=client.posts,
-        tasks={GradientTask: Inline(compute.gradient), EvaluateTask: Inline(compute.evaluate)},
+        tasks={
+            GradientTask: Inline(compute.gradient),
+            PortionTask: Inline(portions.gradient),
+            EvaluateTask: Inline(compute.evaluate),
+        },
     )
     client.order(declaration(job, layout, len(dataset.x_train)))
     return _run([*client.loops, loop], client.log, client.context)
+
+
+def compute_core(job: JobSettings, layout: Layout, images: int) -> ComputeCore | PortionCore:
+    """Return the core that decides what a replica of this job computes."""
+    status_every_s = job.cluster.status_every_ms / 1e3
+    if job.optimizer == "lbfgs":
+        return PortionCore(layout, send_every=job.lbfgs.send_every, status_every_s=status_every_s)
+    return ComputeCore(
+        job.training,
+        layout,
+        seed=job.seed,
+        push_window_bytes=job.cluster.push_window_bytes,
+        pushes_in_flight_max=job.cluster.pushes_in_flight_max,
+        status_every_s=status_every_s,
+        tell_images=images // TELLS_PER_EPOCH,
+    )
 
 
 def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
@@ -111,6 +127,9 @@ def declaration(job: JobSettings, layout: Layout, images: int) -> DeclareOrder:
         "on_nonfinite": job.training.on_nonfinite,
         "sync": job.training.sync,
     }
+    if job.optimizer == "lbfgs":
+        # The shards keep no state of an update rule: operations are all that changes a block.
+        rule |= {"update": {"rule": "sgd", "rate": 1.0}, "sync": False, "lbfgs": _plain(job.lbfgs)}
     training = _plain(job.training)
     return DeclareOrder(job.name, layout, agreed_terms(job), rule, training, images)
 

@@ -22,7 +22,7 @@ from zmqps.job import (
 )
 from zmqps.jobfile.text import Place, dotted, read_text, write_text
 
-NAMES = ("conv.yaml", "mlp.yaml", "softmax.yaml")
+NAMES = ("conv.yaml", "mlp.yaml", "softmax.yaml", "speech.yaml", "vision.yaml")
 FILE = Path("made.yaml")
 
 SMALL = """\
@@ -152,12 +152,13 @@ cluster:
         "cluster.replicas": 18,
     }
     for path, words in {
-        "naem": "did you mean name? allowed: name, seed, data, model, training, update, cluster",
+        "naem": "did you mean name? allowed: name, seed, data, model, training, update, "
+        "optimizer, lbfgs, cluster",
         "data.name": '"digts"; did you mean digits?',
-        "model.layers.0.kind": '"dens"; did you mean dense? allowed: conv2d, dense, max_pool',
+        "model.layers.0.kind": '"dens"; did you mean dense? allowed: conv2d, locally_connected, dense, max_pool',
         "model.layers.1.unit": "did you mean units?",
         "model.layers.1.units": "is missing",
-        "model.layers.2.kind": "is missing; allowed: conv2d, dense",
+        "model.layers.2.kind": "is missing; allowed: conv2d, locally_connected, dense",
         "model.layers.3.filters": "must be greater than or equal to 1, not 0",
         "model.layers.3.kernel": 'must be a valid integer, not "5"',
         "training.bacth": "did you mean batch?",

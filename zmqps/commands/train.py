@@ -26,6 +26,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
         "zmqps train conv.yaml",
         "zmqps train conv.yaml --replicas 4 --shards 2 --epochs 5",
         "zmqps train mlp.yaml --set update.rate=0.02 --set training.n_push=4",
+        "zmqps train softmax.yaml --optimizer lbfgs --epochs 100",
         "zmqps train softmax.yaml --sync --json > summary.json",
         "zmqps train --resume runs/20250131-120000-conv --epochs 20",
     )
@@ -37,6 +38,11 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--steps", type=AT_LEAST_1, help="Steps of each replica.")
 @click.option("--seconds", type=POSITIVE, help="Time since training began.")
 @set_option
+@click.option(
+    "--optimizer",
+    type=click.Choice(["downpour", "lbfgs"]),
+    help="Downpour SGD, or Sandblaster L-BFGS  [default: the job's]",
+)
 @click.option("--sync", is_flag=True, help="Shards average one push of every replica.")
 @click.option(
     "--run-dir",
@@ -106,8 +112,9 @@ def _how_to_go_on(run_dir: Path) -> str:
 
 
 def _overrides(
-    *, replicas: int | None, shards: int | None, sync: bool, **targets: float | None
-) -> dict[str, object]:
+    *, replicas: int | None, shards: int | None, optimizer: str | None, sync: bool,
+    **targets: float | None,
+) -> dict[str, object]:  # fmt: skip
     """Return the settings that the options stand for."""
     overrides: dict[str, object] = {}
     if any(value is not None for value in targets.values()):
@@ -116,6 +123,8 @@ def _overrides(
         overrides["cluster.replicas"] = replicas
     if shards is not None:
         overrides["cluster.shards"] = shards
+    if optimizer is not None:
+        overrides["optimizer"] = optimizer
     if sync:
         overrides |= {"training.sync": True, "training.staleness_max": None}  # it is 0 by itself
     return overrides

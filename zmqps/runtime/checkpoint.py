@@ -131,7 +131,7 @@ def restore(task: Restore) -> list[BlockCopy]:
     wanted = {block.key: block for block in task.blocks}
     found: dict[int, BlockCopy] = {}
     for file in task.files:
-        for copy in _read_blocks(Path(file), wanted, sorted(task.state_names)):
+        for copy in _read_blocks(Path(file), wanted, task.state_names):
             if copy.block.key in found:
                 raise CheckpointError(file, f"{_name(copy.block)} a second time", "each block once")
             found[copy.block.key] = copy
@@ -153,7 +153,7 @@ def assemble(folder: Path) -> dict[str, Array]:
     tensors = {t.name: np.empty(t.shape, t.dtype) for t in layout.tensors}
     missing = dict(layout.by_key)
     for name, _ in manifest["files"]:
-        for copy in _read_blocks(folder / name, layout.by_key, None):
+        for copy in _read_blocks(folder / name, layout.by_key, None, with_state=False):
             block = copy.block
             if missing.pop(block.key, None) is None:
                 raise CheckpointError(
@@ -183,9 +183,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_blocks(
-    path: Path, wanted: "dict[int, Block] | Any", state_names: Sequence[str] | None
-) -> Iterator[BlockCopy]:
-    """Yield the wanted blocks of a file; without state when `state_names` is None."""
+    path: Path, wanted: "dict[int, Block] | Any", state_names: Sequence[str] | None, *,
+    with_state: bool = True,
+) -> Iterator[BlockCopy]:  # fmt: skip
+    """Yield the wanted blocks of a file; `state_names` are what must be there (None: anything)."""
     with _opened(path) as (file, described):
         for text, about in described.items():
             block = wanted.get(int(text, 16))
@@ -196,10 +197,11 @@ def _read_blocks(
             def read(name: str, about: Any = about, block: Block = block) -> Array:
                 return _read_array(path, file, name, about["crc"][name], block)
 
+            names = about["state"] if with_state else ()
             yield BlockCopy(
                 block,
                 read(text),
-                {name: read(f"{text}.{name}") for name in state_names or ()},
+                {name: read(f"{text}.{name}") for name in names},
                 about["updates"],
                 _seen(about["seen"]),
             )
@@ -232,7 +234,7 @@ def _check_about(path: Path, about: Any, block: Block, state_names: Sequence[str
         "dtype": block.dtype,
     }
     if state_names is not None:
-        expected["state"] = list(state_names)
+        expected["state"] = sorted(state_names)
     for what, value in expected.items():
         if about[what] != value:
             raise CheckpointError(path, f"{_name(block)}: {what} {about[what]}", f"{value}")

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter, ValidationError
 
 from zmqps.actors.settings import TrainingSettings, first_problem
-from zmqps.optim.settings import RuleSettings, ScheduleSettings
+from zmqps.optim.settings import LbfgsSettings, RuleSettings, ScheduleSettings
 from zmqps.protocol.errors import ProtocolError, expect
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Declare
@@ -26,7 +26,10 @@ MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What `Declare` states, checked. `training` is None for a run without a target."""
+    """What `Declare` states, checked. `training` is None for a run without a target.
+
+    `lbfgs` is None under Downpour.
+    """
 
     job: str
     layout: Layout
@@ -34,6 +37,7 @@ class Agreement:
     rule: Mapping[str, Any]
     training: TrainingSettings | None
     images: int
+    lbfgs: LbfgsSettings | None = None
 
     @classmethod
     def read(cls, declare: Declare) -> Self:
@@ -50,8 +54,20 @@ class Agreement:
             training = _validate(TrainingSettings, declare.training, "training")
             if training.epochs is not None and declare.images < 1:
                 raise ProtocolError(f"images: {declare.images}, training.epochs needs 1 or more")
+        lbfgs: LbfgsSettings | None = None
+        if declare.rule.get("lbfgs") is not None:
+            lbfgs = _validate(LbfgsSettings, declare.rule["lbfgs"], "lbfgs")
+            needed = 1 if lbfgs.batch == "full" else lbfgs.batch
+            if declare.images < needed:
+                raise ProtocolError(f"images: {declare.images}, lbfgs needs {needed} or more")
         return cls(
-            declare.job, layout, declare.terms, declare.rule, training, max(declare.images, 0)
+            declare.job,
+            layout,
+            declare.terms,
+            declare.rule,
+            training,
+            max(declare.images, 0),
+            lbfgs,
         )
 
     @property

@@ -49,6 +49,18 @@ class Causes:
         target = reached(agreement.training, self.training.standing(now))
         return self.end(f"reached {target}", now) if target else []
 
+    def lbfgs(self, now: float) -> list[Effect]:
+        """Go on with the search of Sandblaster, if there is one; end the run with it."""
+        search = self.training.sandblaster
+        if search is None:
+            return []
+        effects = search.advance(now)
+        if search.problem:
+            return [*effects, *self.end("L-BFGS cannot go on", now, error=search.problem)]
+        if search.result is not None:
+            effects += self.end(f"L-BFGS ended ({search.result.text})", now)
+        return effects
+
     def left(self, member: Member, reason: str, now: float, *, bye: bool = False) -> list[Effect]:
         """Take a member off the table; `bye`: it said so, and was not just silent."""
         last_trainer = self.members.trainers == [member]

@@ -41,6 +41,9 @@ from zmqps.protocol.messages import (
     Heartbeat,
     Hello,
     Message,
+    Operated,
+    PortionDone,
+    PortionsSent,
     Progress,
     Refused,
     RefusedReport,
@@ -103,6 +106,7 @@ class CoordinatorCore:
         effects += self.causes.if_due(now)
         if self.ending.running:
             effects += self.training.advance(now)
+            effects += self.causes.lbfgs(now)
         effects += self.training.settle(now, release=self.ending.running)
         return [*effects, *self.ending.advance(now)]
 
@@ -221,6 +225,11 @@ class CoordinatorCore:
                 training.changed |= not member.stopped
                 member.stopped = member.declared
                 return []
+            case PortionDone() as done if training.sandblaster:
+                training.sandblaster.computed(member, done)
+                return []
+            case PortionsSent() as sent if training.sandblaster:
+                return training.sandblaster.sent(member, sent)
             case Evaluated() as evaluated:
                 return training.evaluated(member, evaluated, now)
         return None
@@ -234,6 +243,9 @@ class CoordinatorCore:
             case ShardReport() as report:
                 training.figures.shard(member, report, now)
                 return self.causes.nonfinite(member, report, now)
+            case Operated() as operated if training.sandblaster:
+                training.sandblaster.operated(member, operated)
+                return []
             case Saved() as saved:
                 return training.checkpoints.saved(member, saved)
         return None

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from zmqps.actors.coordinator.figures import Figures, Trainer
 from zmqps.actors.coordinator.members import Members
 from zmqps.actors.coordinator.run import share_done
+from zmqps.actors.coordinator.sandblaster import search_tree
 from zmqps.actors.coordinator.training import Training
 from zmqps.protocol.messages import ShardReport
 
@@ -51,6 +52,7 @@ def status(
     brokers: [{name, forwarded, answered, refused, pending, bytes_forwarded, clients}].
     evaluations: the last [{number, seconds, steps, epochs, loss, accuracy, images}].
     checkpoint: {number, folder (of the last whole one), age_s, saving, failed, problem}.
+    lbfgs: {iteration, evaluations, loss, gradient_max, portions, portions_counted}.
     refused: {code: count} of what the coordinator turned away, connections of strangers too;
     turned_away: {name: {code: count}} of what brokers and shards did. problems: the last [text].
     What is not known (yet) is None.
@@ -72,6 +74,7 @@ def status(
         "brokers": brokers_tree(figures),
         "evaluations": list(training.evaluations.done)[-LAST_EVALUATIONS:],
         "checkpoint": training.checkpoints.status(now),
+        "lbfgs": search_tree(training.sandblaster),
     }
     result: dict[str, Any] = plain(tree)
     return result
@@ -147,7 +150,8 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
     `seconds`, `steps`, `images`, `epochs`, `pushes_applied` (acknowledged by all shards) over
     resumes; since the last start: `images_per_s` (mean), `pushes_per_step`, `fetches_per_step`,
     `staleness` (mean, max and histogram of block updates), `replicas`, `shards`, `nonfinite`;
-    `final_loss` and `final_accuracy` of the last evaluation, and all `evaluations`.
+    `final_loss` and `final_accuracy` of the last evaluation, and all `evaluations`; `lbfgs` (None
+    under Downpour): why it ended, iterations, evaluations of the loss, the loss, max |g|.
     """
     figures, evaluations = training.figures, list(training.evaluations.done)
     steps = figures.session_steps
@@ -173,6 +177,7 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
         "shards": shards_tree(figures),
         "nonfinite": figures.nonfinite,
         "evaluations": evaluations,
+        "lbfgs": training.sandblaster.summary() if training.sandblaster else None,
     }
     result: dict[str, Any] = plain(tree)
     return result

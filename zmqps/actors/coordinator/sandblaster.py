@@ -4,12 +4,13 @@
 `Operate` goes to every shard; an `Evaluate` is handed out to the replicas in portions, and is done
 when each portion is counted once. The coordinator holds scalars only, as many whatever the model.
 
-Between two iterations it rests while a checkpoint is written or the test set is measured: vectors
-stand still under both.
+A search is at an iterate until it adopts the next one, and leaves the iterate's vectors alone. So
+a checkpoint, or a measurement on the test set, may begin at any time; the next iterate is adopted
+when they are done.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zmqps.actors.base import Effect, Note
@@ -49,13 +50,14 @@ class _Evaluation:
 class Sandblaster:
     """The loop; `result` is None while it runs.
 
-    `samples` is the size of a batch. `save(state)` writes down a state and calls `saved` when that
-    is durable; `rests()` says that vectors are being read and must stand still.
+    `samples` is the size of a batch. `save(state)` writes down a state, and `saved` is to be called
+    when that is durable; `reads()` says that somebody reads the vectors of the iterate. `state` is
+    the iterate's (None: the first one), as far as any message to the shards can tell from now on.
     """
 
     def __init__(
         self, members: Members, settings: LbfgsSettings, samples: int, *,
-        save: Callable[[State], list[Effect]], rests: Callable[[], bool],
+        save: Callable[[State], list[Effect]], reads: Callable[[], bool],
     ):  # fmt: skip
         self.members = members
         self.settings = settings
@@ -65,7 +67,8 @@ class Sandblaster:
         self.problem = ""
         self.evaluation = 0
         self.correct = 0  # of the last whole evaluation
-        self._save, self._rests = save, rests
+        self._save, self._reads = save, reads
+        self._saved = False
         self._search: Search | None = None
         self._request: Request | None = None
         self._answer: tuple[float, ...] | None = None  # to the request, when it is there
@@ -178,7 +181,8 @@ class Sandblaster:
                 self._answer = join(operations, slices) if shards else None
             case Evaluate() if self._work is not None and self._work.portions.done:
                 self._evaluated(self._work, now)
-            case Iterated() if not self._rests():
+            case Prepared(state) if self._saved and not self._reads():
+                self.state = replace(state, adopted=True)
                 self._answer = ()
 
     def _evaluated(self, work: _Evaluation, now: float) -> None:
@@ -191,8 +195,7 @@ class Sandblaster:
 
     def saved(self) -> None:
         """Take note that the state is written down."""
-        if isinstance(self._request, Prepared):
-            self._answer = ()
+        self._saved = True
 
     def _next(self, now: float) -> list[Effect]:
         """Ask the search for its next request, and begin it."""
@@ -213,8 +216,10 @@ class Sandblaster:
             case Evaluate() as request:
                 self._begin_evaluation(request, now)
             case Prepared(state):
+                self._saved = False
                 return self._save(state)
             case Iterated(state):
+                self._answer = ()
                 return [self._iterated(state, now)]
         return []
 
@@ -251,7 +256,6 @@ class Sandblaster:
         self._work = _Evaluation(request, portions, now)
 
     def _iterated(self, state: State, now: float) -> Note:
-        self.state = state
         note = events.IterationDone(
             iteration=state.iteration,
             evaluations=state.evaluations,
@@ -288,19 +292,43 @@ class Sandblaster:
                 effects.append(self.members.send(replica, portion, now))
         return effects
 
-    def status(self) -> dict[str, Any]:
-        """Return the tree "lbfgs" of the status."""
-        state, work = self.state or State(), self._work
+    def to_plain(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, plain values."""
+        state = self.state.to_plain() if self.state is not None else None
+        return {"state": state, "evaluation": self.evaluation}
+
+    @property
+    def portions(self) -> Portions | None:
+        """Those of the evaluation under way; None between two."""
+        return self._work.portions if self._work is not None else None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the tree "lbfgs" of the summary; `reason` is None when something else ended it."""
+        state, result = self.state or State(), self.result
         return {
-            "iteration": state.iteration,
-            "evaluations": state.evaluations,
+            "reason": result.reason if result else None,
+            "iterations": state.iteration,
+            "evaluations": result.state.evaluations if result else state.evaluations,
             "loss": state.loss,
             "gradient_max": state.gradient,
-            "portions": work.portions.count if work else 0,
-            "portions_counted": len(work.portions.counted) if work else 0,
+            "skipped": state.skipped,
         }
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""
         if self._work is not None:
             self._work.portions.check_invariants()
+
+
+def search_tree(search: Sandblaster | None) -> dict[str, Any]:
+    """Return the tree "lbfgs" of the status; its values are None before the first iteration."""
+    state = search.state if search is not None else None
+    portions = search.portions if search is not None else None
+    return {
+        "iteration": state.iteration if state else None,
+        "evaluations": state.evaluations if state else None,
+        "loss": state.loss if state else None,
+        "gradient_max": state.gradient if state else None,
+        "portions": portions.count if portions else None,
+        "portions_counted": len(portions.counted) if portions else None,
+    }

@@ -16,9 +16,12 @@ from zmqps.actors.coordinator.evaluations import Evaluations
 from zmqps.actors.coordinator.figures import Figures
 from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.run import EvaluationPlan, Standing, is_warm
+from zmqps.actors.coordinator.sandblaster import Sandblaster
 from zmqps.actors.coordinator.seats import Seats
 from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow
 from zmqps.actors.coordinator.waiting import Wait
+from zmqps.optim.lbfgs import State
+from zmqps.optim.settings import LbfgsSettings
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Declare, Declared, Evaluated, Refused, Roster
@@ -64,6 +67,7 @@ class Training:
             deadline_s=SAVE_DEADLINES * deadline_s,
             number=restored.get("number", 0),
         )
+        self.sandblaster: Sandblaster | None = None  # under L-BFGS, when all values are there
         self.warm = bool(restored.get("warm", False))
         self.changed = False  # whether somebody may have to be told something
         self.gathered = not managed  # whether all replicas that were started have come
@@ -131,6 +135,8 @@ class Training:
         self.changed = True
         self.figures.left(member)
         self.seats.leave(member.incarnation)
+        if self.sandblaster is not None:
+            self.sandblaster.left(member)
         return self.checkpoints.shard_left(member) if member.role == "shard" else []
 
     # --- Where the run stands -----------------------------------------------------------------
@@ -191,6 +197,7 @@ class Training:
             "warm": self.warm,
             "seats": [{"seat": seat, "step": step} for seat, step in self.seats.steps.items()],
             "evaluations": list(self.evaluations.done),
+            "lbfgs": self.sandblaster.to_plain() if self.sandblaster else None,
         }
 
     # --- What is due --------------------------------------------------------------------------
@@ -203,6 +210,8 @@ class Training:
             self._lay_out(self.agreement)
         if not self.ready:
             return []
+        if self.sandblaster is None and self.agreement.lbfgs is not None:
+            self.sandblaster = self._begin_lbfgs(self.agreement, self.agreement.lbfgs, now)
         if self.members.trainers:
             self.figures.begin(now)
             self._gather(now)
@@ -231,6 +240,26 @@ class Training:
         """Begin a checkpoint, unless one is under way."""
         self._saved_s = self.figures.session_seconds(now)
         return [] if self.checkpoints.busy else self.checkpoints.start(self.manifest(now), now)
+
+    def _begin_lbfgs(
+        self, agreement: Agreement, settings: LbfgsSettings, now: float
+    ) -> Sandblaster:
+        """Begin the search, or go on from the checkpoint's state."""
+        samples = agreement.images if settings.batch == "full" else settings.batch
+        made = Sandblaster(
+            self.members, settings, samples, save=self._save_lbfgs,
+            reads=lambda: self.checkpoints.busy or self.evaluations.busy,
+        )  # fmt: skip
+        saved = self.restored.get("lbfgs") or {}
+        state = State.from_plain(saved["state"]) if saved.get("state") else None
+        made.begin(state, saved.get("evaluation", 0), now)
+        return made
+
+    def _save_lbfgs(self, state: State) -> list[Effect]:
+        del state
+        assert self.sandblaster is not None
+        self.sandblaster.saved()
+        return []
 
     def rows(self, now: float) -> list[Effect]:
         """Write down how far the run is, every `status_every_ms` in which there were steps."""

@@ -37,6 +37,9 @@ from zmqps.protocol.parts import Version
 PUSHES_IN_FLIGHT_MAX = 2
 """Pushes that the shards have not confirmed; further gradients go on accruing."""
 
+PARAMETERS = "x"
+"""The vector that a plain fetch brings."""
+
 
 @dataclass(frozen=True, slots=True)
 class PortionTask:
@@ -235,9 +238,9 @@ class PortionCore:
             return [*effects, self._measure()]
         if self._queue and not self._holds and not self._point_fetch:
             self._point_fetch = self._fetch = self._fetch + 1
-            order = FetchOrder(
-                self._fetch, self._evaluation, everything=True, vector=self._queue[0].point
-            )
+            point = self._queue[0].point
+            vector = "" if point == PARAMETERS else point
+            order = FetchOrder(self._fetch, self._evaluation, everything=True, vector=vector)
             effects.append(Post("fetch", order))
         if self._queue and self._holds:
             effects.append(self._compute(now))

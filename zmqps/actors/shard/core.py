@@ -154,10 +154,10 @@ class ShardCore:
             case Save() as save:
                 return self._save(save, message.sequence, now)
             case Operate() as order:
-                note = Note(serving.operations_done(order))
+                done = Note(serving.operations_done(order))
                 answer = operate(order, self._pushes if self._ready else None)
                 asked = [answer] if order.request else []
-                return [note, *(self.membership.send(a, now, message.sequence) for a in asked)]
+                return [done, *(self.membership.send(a, now, message.sequence) for a in asked)]
         return []
 
     def _assigned(self, assign: Assign, cause: int, now: float) -> list[Effect]:
@@ -183,7 +183,8 @@ class ShardCore:
         self._assign, self._assign_cause, self._ready = assign, cause, False
         self._epoch = max(self._epoch, assign.epoch)
         if assign.restore:
-            self._loading = Restore(assign.restore, mine, rule.state_names)
+            names = None if assign.rule.get("lbfgs") else rule.state_names
+            self._loading = Restore(assign.restore, mine, names)
         else:
             made = tuple(block for block in mine if block.initial.kind != "given")
             self._loading = MakeFirstValues(made, seed)

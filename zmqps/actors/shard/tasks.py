@@ -31,11 +31,14 @@ class MakeFirstValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restore:
-    """Find these blocks in the files of a checkpoint. Result: a list of `BlockCopy`."""
+    """Find these blocks in the files of a checkpoint. Result: a list of `BlockCopy`.
+
+    `state_names` is what their state must hold; None: whatever it holds (vectors of L-BFGS).
+    """
 
     files: tuple[str, ...]
     blocks: tuple[Block, ...]
-    state_names: tuple[str, ...]
+    state_names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
