@@ -14,7 +14,22 @@ if TYPE_CHECKING:
     from zmqps.trace.store import Store
 
 PLACES = click.Path(path_type=Path)
-PICTURE = click.Path(path_type=Path, dir_okay=False)
+
+
+class FileOf(click.ParamType[Path]):
+    """A file to be written, whose name ends in one of these."""
+
+    name = "file"
+
+    def __init__(self, *suffixes: str):
+        self.suffixes = suffixes
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """Return its path."""
+        if not str(value).endswith(self.suffixes):
+            expected = " or ".join(self.suffixes)
+            self.fail(f"{value}: expected a name that ends in {expected}", param, ctx)
+        return Path(value)
 
 
 class Size(click.ParamType[tuple[float, float]]):
@@ -72,7 +87,10 @@ def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--size", type=Size(), help="Size of the picture in inches.")(command)
     for kind in ("svg", "png"):
         command = click.option(
-            f"--{kind}", type=PICTURE, metavar="FILE", help=f"Draw into this file ({kind.upper()})."
+            f"--{kind}",
+            type=FileOf(f".{kind}"),
+            metavar="FILE",
+            help=f"Draw into this file ({kind.upper()}).",
         )(command)
     return command
 
@@ -240,7 +258,11 @@ def space_time(
 @window_options
 @actor_option
 @click.option(
-    "--out", type=PICTURE, required=True, metavar="FILE", help="NAME.json, or NAME.json.gz."
+    "--out",
+    type=FileOf(".json", ".json.gz"),
+    required=True,
+    metavar="FILE",
+    help="NAME.json, or NAME.json.gz.",
 )
 @click.option(
     "--mbytes-max", type=AT_LEAST_1, default=200, show_default=True,
@@ -255,8 +277,6 @@ def perfetto(
     from zmqps.trace import perfetto as writer
     from zmqps.trace.history import Times
 
-    if not out.name.endswith((".json", ".json.gz")):
-        raise click.UsageError(f"--out: {out.name}, expected a name that ends in .json or .json.gz")
     with opened(run, raw_clocks=raw_clocks) as store:
         end = Times(store.db).end
         first, last = _window(from_s, to_s, (0.0, end), end)
