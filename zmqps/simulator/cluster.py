@@ -220,7 +220,8 @@ class Cluster:
             return replace(computing.gradient(task), batch_s=0.0, gradient_s=seconds)
 
         def evaluate(task: EvaluateTask) -> EvaluateResult:
-            return replace(computing.evaluate(task), seconds=costs.evaluate_ms / 1e3)
+            seconds = costs.evaluate_ms / 1e3 * process.slowness
+            return replace(computing.evaluate(task), seconds=seconds)
 
         return {
             GradientTask: Task(gradient, gradient_s, inline=True),

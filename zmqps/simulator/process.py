@@ -34,6 +34,7 @@ from zmqps.actors.base import (
     Work,
 )
 from zmqps.protocol.errors import ProtocolError
+from zmqps.protocol.events import Left
 from zmqps.protocol.messages import Message
 from zmqps.protocol.wire import SIGNATURE, decode, decode_header, encode
 from zmqps.simulator.clock import Clock
@@ -319,6 +320,7 @@ class Process:
         if actor.error:
             self.errors.append(actor.error)
         self.network.leave(actor, killed=False)
+        self.log.write(actor.name, Left(actor.error or ""))
         if actor is self.main or actor.error:
             self._end(partial(self.network.leave, killed=False))
 
@@ -349,6 +351,8 @@ class Process:
             if not actor.done:
                 actor.done = True
                 leave(actor)
+                if not self.killed:
+                    self.log.write(actor.name, Left(""))
         self._ending(self)
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from zmqps.actors.base import Exit, Finished, Note, Open, Post, Posted, Received, Send, Tick, Work
-from zmqps.protocol.events import Left
+from zmqps.protocol.events import RunEnding
 from zmqps.protocol.messages import Heartbeat, Message
 from zmqps.simulator.clock import Clock
 from zmqps.simulator.log import Logs
@@ -126,11 +126,12 @@ def test_a_write_that_is_under_way_when_its_process_is_killed_is_done_or_not():
 
 def test_exit_ends_the_process_with_what_it_says():
     world = World()
-    process = world.process("a", Core(first=[Note(Left("x")), Exit("broken")]))
+    process = world.process("a", Core(first=[Note(RunEnding("x")), Exit("broken")]))
     world.wait(0.1)
     assert (process.alive, process.killed, process.errors) == (False, False, ["broken"])
     assert world.ended == [process]
-    assert world.logs.counts["Left"] == 1
+    assert (world.logs.counts["RunEnding"], world.logs.counts["Left"]) == (1, 1)
+    assert b'"error":"broken"' in process.log.lines[-1]
 
 
 @pytest.mark.parametrize("silent", [True, False])
