@@ -27,7 +27,7 @@ from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Release, Role
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.runs.folder import ADDRESS, leave_job, lives, read_summary
+from zmqps.runs.folder import ADDRESS, leave_job, lives, read_state, read_summary
 from zmqps.runs.managed import ManagedCoordinator
 from zmqps.runs.telling import CoordinatorStory, MemberStory, Overheard, on_release, tell
 from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
@@ -214,6 +214,8 @@ def coordinator(
 ) -> int:
     """Run the coordinator of the run in `run_dir`; `resume` is the run that it goes on with.
 
+    Where the coordinator before was killed, this one takes over its state.
+
     The endpoints that it listens on are written to `coordinator.json` there.
     """
     context = new_context()
@@ -234,6 +236,7 @@ def coordinator(
         managed=managed,
         restored=read_manifest(folder) if folder else None,
         restored_folder=str(folder.absolute()) if folder else "",
+        state=read_state(run_dir),
     )
     (run_dir / ADDRESS).write_text(
         json.dumps({"endpoints": endpoints, "pid": os.getpid(), "host": host})

@@ -33,7 +33,7 @@ from zmqps.runs.folder import ADDRESS, JOB, SUMMARY
 from zmqps.runs.network_file import read_network
 from zmqps.runs.simulation import NETWORK
 from zmqps.runtime import transport
-from zmqps.runtime.record import CURVE, METRICS
+from zmqps.runtime.record import CURVE, METRICS, STATE
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -284,7 +284,7 @@ def test_the_fields_of_the_summary_are_those_of_the_code():
 
 
 def test_the_files_of_a_run_are_there_under_their_names():
-    for name in (JOB, ADDRESS, SUMMARY, METRICS, CURVE, NETWORK):
+    for name in (JOB, ADDRESS, STATE, SUMMARY, METRICS, CURVE, NETWORK):
         assert f"| `{name}` |" in FOLDER
 
 

@@ -68,16 +68,18 @@ def coordinator(
     """Run the coordinator of a cluster.
 
     It knows who is in it, which shard owns what, and when the run ends. It never
-    holds parameters. All others need its address and nothing else.
+    holds parameters. All others need its address and nothing else. Started again with
+    the same --run-dir after it was killed, it goes on with the run where it was.
     """
     place = _place(is_coordinator=True, **options)
     from zmqps import roles
     from zmqps.protocol.settings import ClusterSettings
-    from zmqps.runs.folder import held, make_run, write_job
+    from zmqps.runs.folder import forget_ended, held, make_run, write_job
 
     counts = {"cluster.shards": shards, "cluster.replicas": replicas}
     overrides = {path: n for path, n in counts.items() if n is not None} | settings
-    job = _job(job_file, resume, overrides)
+    again = _killed_in(place.run_dir) if resume is None else None
+    job = _job(job_file, resume or again, overrides, killed=again is not None)
     if job is None and settings:
         raise click.UsageError("--set needs a job: --job JOB")
     cluster = job.cluster if job else ClusterSettings(shards=shards or 1, replicas=replicas or 1)
@@ -87,8 +89,10 @@ def coordinator(
         return roles.coordinator(
             place, cluster=cluster, run_dir=folder, resume=resume, managed=True
         )
-    folder = resume or make_run(job.name if job else "cluster", place.run_dir)
+    folder = resume or again or make_run(job.name if job else "cluster", place.run_dir)
     with held(folder.absolute()):
+        if resume is not None:
+            forget_ended(folder)
         if job is not None:
             write_job(folder, job)
         return roles.coordinator(
@@ -96,16 +100,26 @@ def coordinator(
         )
 
 
+def _killed_in(run_dir: Path | None) -> Path | None:
+    """Return the folder if a coordinator was killed in its run, which goes on."""
+    from zmqps.runs.folder import goes_on
+
+    folder = run_dir.expanduser().absolute() if run_dir else None
+    return folder if folder and goes_on(folder) else None
+
+
 def _job(
-    file: str | None, resume: Path | None, overrides: dict[str, object]
+    file: str | None, resume: Path | None, overrides: dict[str, object], *, killed: bool
 ) -> "JobSettings | None":
     from zmqps.job import load_job
-    from zmqps.runs.folder import JOB, find_checkpoint, resumed_job
+    from zmqps.runs.folder import JOB, find_checkpoint, read_job, resumed_job
 
     if resume is not None and file is None:
         if (resume / JOB).is_file():
-            return resumed_job(resume.absolute(), overrides)
-        find_checkpoint(resume)
+            known = read_job if killed else resumed_job
+            return known(resume.absolute(), overrides)
+        if not killed:
+            find_checkpoint(resume)
     return load_job(file, overrides) if file is not None else None
 
 

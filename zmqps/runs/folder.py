@@ -12,6 +12,7 @@ from typing import Any, Final
 from zmqps.job import JobSettings, job_difference, job_to_yaml, load_job
 from zmqps.runtime.checkpoint import newest_checkpoint, newest_damage, read_manifest
 from zmqps.runtime.ipc import host_id
+from zmqps.runtime.record import STATE
 from zmqps.runtime.run_folder import RUNS
 
 JOB: Final = "job.yaml"
@@ -54,6 +55,18 @@ def _make_new(runs: Path, name: str) -> Path:
             number += 1
         else:
             return folder
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """Return the state of a coordinator that was killed in its run; None when there is none."""
+    state = _read_json(folder / STATE)
+    return state if state is not None and not state.get("over", True) else None
+
+
+def goes_on(folder: Path) -> bool:
+    """Say whether a coordinator has begun the run in this folder and not ended it."""
+    ended = (folder / STATE).exists() or (folder / SUMMARY).exists()
+    return (folder / ADDRESS).exists() and (not ended or read_state(folder) is not None)
 
 
 def write_job(folder: Path, job: JobSettings) -> Path:
@@ -148,7 +161,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def forget_ended(folder: Path) -> None:
     """Remove what tells of the end of a run that now goes on. Raises OSError."""
-    for name in (SUMMARY, ADDRESS):
+    for name in (SUMMARY, ADDRESS, STATE):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -94,15 +94,16 @@ def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
-        _sync(temporary)
+        sync_folder(temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Have on disk which files a folder holds. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

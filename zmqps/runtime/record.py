@@ -12,14 +12,21 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
-from zmqps.runtime.checkpoint import prune, write_manifest
+from zmqps.actors.coordinator.tasks import (
+    AppendMetrics,
+    MetricsRow,
+    WriteManifest,
+    WriteState,
+    WriteSummary,
+)
+from zmqps.runtime.checkpoint import prune, sync_folder, write_manifest
 from zmqps.runtime.curve import draw_curve
 from zmqps.runtime.loop import Background, TaskHandler
 
 METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 CURVE = "curve.png"
+STATE = "state.json"
 COLUMNS = tuple(field.name for field in fields(MetricsRow))
 
 
@@ -29,6 +36,7 @@ def record_work(run_dir: Path) -> Mapping[type, TaskHandler]:
     return {
         AppendMetrics: Background(record.append),
         WriteManifest: Background(record.manifest),
+        WriteState: Background(record.state),
         WriteSummary: Background(record.summary),
     }
 
@@ -51,6 +59,10 @@ class Record:
         """
         write_manifest(Path(task.folder), task.manifest)
         prune(self.run_dir, task.keep)
+
+    def state(self, task: WriteState) -> None:
+        """Write `state.json`, whole or not at all. Raises OSError."""
+        _write_whole(self.run_dir / STATE, json.dumps(task.state) + "\n")
 
     def summary(self, task: WriteSummary) -> None:
         """Write `summary.json`, whole or not at all, and draw `curve.png`. Raises OSError."""
@@ -126,6 +138,7 @@ def _write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

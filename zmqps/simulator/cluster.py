@@ -165,6 +165,7 @@ class Cluster:
         core = CoordinatorCore(
             run=plan.run, run_dir=plan.run_dir, host=process.host, cluster=plan.cluster,
             managed=plan.managed, restored=plan.restored, restored_folder=plan.restored_folder,
+            state=self.disk.state,
         )  # fmt: skip
         process.log.begin(COORDINATOR)
         process.add(COORDINATOR, core, self._tasks, [ADDRESS])

@@ -4,6 +4,7 @@ It holds what `runtime.checkpoint` and `runtime.record` write, as objects: the f
 manifests that make them whole, the rows of metrics and the summary.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from zmqps.actors.coordinator.tasks import (
     AppendMetrics,
     MetricsRow,
     WriteManifest,
+    WriteState,
     WriteSummary,
 )
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore, SaveChunk
@@ -46,6 +48,7 @@ class Disk:
         self.manifests: dict[str, dict[str, Any]] = {}
         self.rows: list[MetricsRow] = []
         self.summary: dict[str, Any] | None = None
+        self.state: dict[str, Any] | None = None
         self.trouble: dict[str, list[Trouble]] = {}
 
     def save_chunk(self, task: SaveChunk) -> int:
@@ -81,6 +84,11 @@ class Disk:
         self.befall("coordinator")
         self.rows += task.rows
 
+    def write_state(self, task: WriteState) -> None:
+        """Keep the coordinator's state, as it comes back from a file."""
+        self.befall("coordinator")
+        self.state = json.loads(json.dumps(task.state))
+
     def write_summary(self, task: WriteSummary) -> None:
         """Write the summary."""
         self.befall("coordinator")
@@ -107,6 +115,7 @@ def disk_tasks(disk: Disk, costs: CostSettings) -> Mapping[type, Task]:
         Restore: Task(disk.restore, file_s),
         AppendMetrics: Task(disk.append, file_s, durable=True),
         WriteManifest: Task(disk.manifest, file_s, durable=True),
+        WriteState: Task(disk.write_state, file_s, durable=True),
         WriteSummary: Task(disk.write_summary, file_s, durable=True),
     }
 

@@ -168,3 +168,18 @@ def test_summaries(tmp_path):
     runs.forget_ended(tmp_path)
     assert list(tmp_path.iterdir()) == []
     runs.forget_ended(tmp_path)
+
+
+def test_a_run_whose_coordinator_was_killed_goes_on_and_one_that_has_ended_does_not(tmp_path):
+    assert not runs.goes_on(tmp_path)
+    (tmp_path / runs.ADDRESS).write_text("{}")
+    assert runs.goes_on(tmp_path)  # nobody had joined: there was no state to write yet
+    (tmp_path / runs.STATE).write_text(json.dumps({"over": False}))
+    (tmp_path / runs.SUMMARY).write_text("{}")  # the members were not told to leave yet
+    assert runs.goes_on(tmp_path)
+    assert runs.read_state(tmp_path) == {"over": False}
+    (tmp_path / runs.STATE).write_text(json.dumps({"over": True}))
+    assert not runs.goes_on(tmp_path)
+    assert runs.read_state(tmp_path) is None
+    runs.forget_ended(tmp_path)
+    assert not runs.goes_on(tmp_path)

@@ -193,7 +193,7 @@ def test_the_bytes_are_on_disk_before_the_name_is_there(tmp_path, monkeypatch):
         names = sorted(p.name for p in tmp_path.iterdir())
         synced.append((path.name == tmp_path.name, names))
 
-    monkeypatch.setattr(checkpoint, "_sync", sync)
+    monkeypatch.setattr(checkpoint, "sync_folder", sync)
     save_chunk(SaveChunk(str(tmp_path), "f.safetensors", tuple(copies())))
     (file_first, then) = synced
     assert not file_first[0]

@@ -1,12 +1,19 @@
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from zmqps.actors.coordinator.checkpoints import Checkpoints
-from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.tasks import (
+    AppendMetrics,
+    MetricsRow,
+    WriteManifest,
+    WriteState,
+    WriteSummary,
+)
 from zmqps.protocol.keys import Layout
 from zmqps.runtime.checkpoint import (
     CheckpointError,
@@ -14,7 +21,7 @@ from zmqps.runtime.checkpoint import (
     newest_checkpoint,
     read_manifest,
 )
-from zmqps.runtime.record import COLUMNS, Record, read_metrics, record_work
+from zmqps.runtime.record import COLUMNS, STATE, Record, read_metrics, record_work
 
 ROWS = (
     MetricsRow(0.5, 10, 640, 0.64, 1280.0, 2.125, 10, 9, 0.5, 2, 2),
@@ -118,4 +125,18 @@ def test_the_core_and_the_files_agree_on_the_folder(tmp_path):
 
 
 def test_every_task_of_the_coordinator_is_done(tmp_path):
-    assert set(record_work(tmp_path)) == {AppendMetrics, WriteManifest, WriteSummary}
+    assert set(record_work(tmp_path)) == {AppendMetrics, WriteManifest, WriteState, WriteSummary}
+
+
+def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    record = Record(tmp_path)
+    record.state(WriteState({"incarnation": 1}))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        record.state(WriteState({"incarnation": 2}))
+    assert json.loads((tmp_path / STATE).read_text()) == {"incarnation": 1}
+    assert [path.name for path in tmp_path.iterdir()] == [STATE]

@@ -26,11 +26,12 @@ MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What `Declare` states, checked. `training` is None for a run without a target.
+    """What `declare` states, checked. `training` is None for a run without a target.
 
     `lbfgs` is None under Downpour.
     """
 
+    declare: Declare
     job: str
     layout: Layout
     terms: Mapping[str, Any]
@@ -61,6 +62,7 @@ class Agreement:
             if declare.images < needed:
                 raise ProtocolError(f"images: {declare.images}, lbfgs needs {needed} or more")
         return cls(
+            declare,
             declare.job,
             layout,
             declare.terms,

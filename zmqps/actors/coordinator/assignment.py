@@ -4,6 +4,9 @@ Values are created once: by the shards themselves, from a checkpoint, or by the 
 first among those that live.
 """
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from zmqps.actors.base import Effect
 from zmqps.actors.coordinator.agreement import Agreement
 from zmqps.actors.coordinator.members import Member, Members
@@ -23,7 +26,7 @@ class Assignment:
         self.agreement = agreement
         self.shards = shards
         self.term = term
-        self.table: RouteTable = balanced(agreement.layout, range(shards), epoch)
+        self.table = balanced(agreement.layout, range(shards), epoch)
         self.nbytes = dict.fromkeys(range(shards), 0) | shard_bytes(self.table, agreement.layout)
         self.restore = restore
         self.creator: Member | None = None
@@ -31,6 +34,31 @@ class Assignment:
         self._told: set[int] = set()  # incarnations of shards that were given ranges
         self._assigned: dict[int, Assigned] = {}  # by incarnation
         self._routes: Routes | None = None
+
+    @classmethod
+    def restored(
+        cls, members: Members, agreement: Agreement, shards: int, state: Mapping[str, Any]
+    ) -> Self:
+        """Return the one that a coordinator had (`state`) which is started anew now."""
+        made = cls(
+            members, agreement, shards, term=state["term"], epoch=state["epoch"],
+            restore=tuple(state["restore"]),
+        )  # fmt: skip
+        made.table = RouteTable(state["epoch"], tuple(tuple(pair) for pair in state["ranges"]))
+        made._routes = Routes(state["routes_epoch"], made.table.ranges, (), ())
+        made.ready = state["ready"]
+        return made
+
+    def state(self) -> dict[str, Any]:
+        """Return what a coordinator that is started anew must know, as plain values."""
+        return {
+            "term": self.term,
+            "epoch": self.table.epoch,
+            "ranges": [list(pair) for pair in self.table.ranges],
+            "routes_epoch": self.routes().epoch,
+            "restore": list(self.restore),
+            "ready": self.ready,
+        }
 
     def assign(self, roster: tuple[int, ...], now: float) -> list[Effect]:
         """Give ranges to each shard that has none yet."""

@@ -42,7 +42,9 @@ class Causes:
         )
 
     def if_due(self, now: float) -> list[Effect]:
-        """End the run when a target is reached."""
+        """End the run when a target is reached, or its end had begun before."""
+        if self.ending.due and self.ending.running:
+            return self.end(self.ending.due, now)
         agreement = self.training.agreement
         if agreement is None or not self.training.ready or not self.ending.running:
             return []

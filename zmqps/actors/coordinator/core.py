@@ -9,6 +9,7 @@ when to train, evaluate and stop to replicas; rows, manifests and the summary to
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from zmqps.actors.base import (
@@ -27,8 +28,15 @@ from zmqps.actors.base import (
 from zmqps.actors.coordinator.causes import Causes
 from zmqps.actors.coordinator.ending import Ending
 from zmqps.actors.coordinator.members import FRONT, Member, Members, Peer
+from zmqps.actors.coordinator.memory import Memory
 from zmqps.actors.coordinator.reports import status, summary
-from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.state import restore, state_of
+from zmqps.actors.coordinator.tasks import (
+    AppendMetrics,
+    WriteManifest,
+    WriteState,
+    WriteSummary,
+)
 from zmqps.actors.coordinator.training import Training
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
@@ -62,6 +70,7 @@ class CoordinatorCore:
     `run_dir` is absolute. `managed`: a launcher has started the replicas, so the run ends when all
     have left; otherwise others may come. `restored` is the manifest of the checkpoint in
     `restored_folder` to go on from. All settings of the training come with the first `Declare`.
+    `state` is that of the coordinator of the same run that was there before (see `WriteState`).
     """
 
     tick_s = 0.1
@@ -69,6 +78,7 @@ class CoordinatorCore:
     def __init__(
         self, *, run: str, run_dir: str, host: str, cluster: ClusterSettings, managed: bool = False,
         restored: Mapping[str, Any] | None = None, restored_folder: str = "",
+        state: Mapping[str, Any] | None = None,
     ):  # fmt: skip
         self.run, self.run_dir, self.host = run, run_dir, host
         self.cluster = cluster
@@ -95,6 +105,9 @@ class CoordinatorCore:
             self.members, self.training, self.ending,
             start_s=cluster.start_deadline_ms / 1e3, managed=managed,
         )  # fmt: skip
+        make = partial(state_of, self.members, self.training, self.ending)
+        self.memory = Memory(make, self._to_keep())
+        self._state = state
         self.refused: Counter[str] = Counter()
         self.turned_away: dict[str, dict[str, int]] = {}  # by member: how many, by reason
         self._malformed = 0
@@ -102,13 +115,17 @@ class CoordinatorCore:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
+        if self._state is not None:
+            restore(self.members, self.training, self.ending, self._state, now)
+            self._state = None
         effects = self._take(event, now)
         effects += self.causes.if_due(now)
         if self.ending.running:
             effects += self.training.advance(now)
             effects += self.causes.lbfgs(now)
         effects += self.training.settle(now, release=self.ending.running)
-        return [*effects, *self.ending.advance(now)]
+        effects += self.ending.advance(now)
+        return self.memory.passed(effects, self._to_keep(), now)
 
     def check_invariants(self) -> None:
         """See `actors.base.Core`."""
@@ -125,6 +142,16 @@ class CoordinatorCore:
         if self.training.waits() is not None:
             return "waiting"
         return "training" if self.training.warm else "warmstart"
+
+    def _to_keep(self) -> tuple[object, ...]:
+        """Return what changes whenever there is something that must be kept before it is told."""
+        training = self.training
+        evaluations, checkpoints = training.evaluations, training.checkpoints
+        return (
+            self.members.start, self.members.changes, training.settled, evaluations.number,
+            len(evaluations.done), checkpoints.number, checkpoints.last, self.ending.reason,
+            self.ending.phase in ("leaving", "left"),
+        )  # fmt: skip
 
     def _take(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -160,7 +187,7 @@ class CoordinatorCore:
             return self._hello(member, message, message.body, peer, actor, now)
         if member is None and isinstance(message.body, Bye):
             return []  # a second goodbye
-        if member is None:
+        if member is None or not member.greeted:
             reason = "this coordinator does not know you, or has taken you for gone"
             return self._refuse(Refused("unknown_member", reason), message, peer)
         if not self._is_news(member, message, now):
@@ -268,11 +295,17 @@ class CoordinatorCore:
                 member.incarnation, member.name, hello.role, hello.host, hello.pid
             )
             effects.append(Note(note))
+        told_again: list[Effect] = []
+        if not member.greeted:
+            member.greeted, member.closed_at = True, None
+            told_again += self.training.tell_again(member, now)
+            told_again += self.members.again(member, now)
         welcome = Welcome(
             member.incarnation, member.name, self.run, self.run_dir, self.host,
             self.cluster.model_dump(),
         )  # fmt: skip
-        return [*effects, self.members.send(member, welcome, now, message.sequence)]
+        answer = self.members.send(member, welcome, now, message.sequence)
+        return [*effects, answer, *told_again]
 
     def _declare(
         self, member: Member, declare: Declare, message: Message, now: float
@@ -315,6 +348,7 @@ class CoordinatorCore:
         effects += self.training.evaluations.tick(now)
         effects += self.training.checkpoints.tick(now)
         effects += self.training.rows(now)
+        effects += self.memory.tick(now)
         return [*effects, *(self.causes.waits(now) if self.ending.running else [])]
 
     def _finished(self, task: object, error: str | None, now: float) -> list[Effect]:
@@ -323,6 +357,9 @@ class CoordinatorCore:
         match task:
             case WriteManifest():
                 return self.training.checkpoints.written(task, error, now)
+            case WriteState():
+                self.memory.written(task, error)
+                return []
             case WriteSummary():
                 return self.ending.written(task, now)
             case AppendMetrics():

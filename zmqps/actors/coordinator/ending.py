@@ -4,7 +4,7 @@ running → stopping (replicas push what is left) → evaluating → saving → 
 leaving (everybody says goodbye) → left. What cannot succeed any more is passed over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from zmqps.actors.base import Effect, Exit, Note, Work
@@ -41,6 +41,7 @@ class Ending:
         self.reason = ""
         self.error: str | None = None
         self.evaluate = self.save = True
+        self.due = ""  # the reason of an end that had begun when the coordinator was started anew
         self._manifest, self._summary, self._reported = manifest, summary, reported
         self._since = self._stopped_at = 0.0
         self._asked = False  # whether this phase's request went out
@@ -72,6 +73,18 @@ class Ending:
         self.reason = reason
         stop = self.members.send_all(self.members.replicas, Stop(reason), now)
         return [Note(events.RunEnding(reason)), *self._enter("stopping", now), *stop]
+
+    def state(self) -> dict[str, Any]:
+        """Return why and how the run ends, as plain values; no reason: it goes on."""
+        return {
+            "reason": self.reason, "error": self.error, "evaluate": self.evaluate,
+            "save": self.save,
+        }  # fmt: skip
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Remember to end a run whose end had begun: see `Causes.resume`."""
+        self.error, self.evaluate = state["error"], state["evaluate"]
+        self.save, self.due = state["save"], state["reason"]
 
     def skip_evaluation(self) -> None:
         """Do not wait for an evaluation."""

@@ -7,7 +7,7 @@ last start.
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from zmqps.actors.coordinator.members import Member
@@ -106,6 +106,26 @@ class Figures:
     def seconds(self, now: float) -> float:
         """Seconds so far."""
         return self.base_seconds + self.session_seconds(now)
+
+    # --- Over a start of the coordinator ------------------------------------------------------
+
+    def state(self, now: float) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        trainers = [[t.incarnation, t.name, astuple(t.last)] for t in self.trainers.values()]
+        base = [self.base_steps, self.base_images, self.base_pushes]
+        return {
+            "base": base, "seconds": self.seconds(now), "totals": dict(self._totals),
+            "loss": self.loss, "trainers": trainers,
+        }  # fmt: skip
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with these."""
+        self.base_steps, self.base_images, self.base_pushes = state["base"]
+        self.base_seconds, self.loss = state["seconds"], state["loss"]
+        self._totals.update(state["totals"])
+        self._row_steps, self._row_loss = self._totals["steps"], self._totals["loss_sum"]
+        for incarnation, name, last in state["trainers"]:
+            self.trainers[incarnation] = Trainer(name, incarnation, Progress(*last))
 
     # --- Reports ------------------------------------------------------------------------------
 

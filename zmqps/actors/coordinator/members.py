@@ -49,6 +49,7 @@ class Member:
     sent_at: float
     session: Session
     closed_at: float | None = None  # since when nothing can be sent to it
+    greeted: bool = True  # False: a coordinator that was started anew has not heard its hello yet
     suspect: bool = False
     declared: bool = False
     released: Release | None = None
@@ -84,9 +85,10 @@ class Members:
         self.start = start
         self.by_peer: dict[Peer, Member] = {}
         self._before: dict[int, tuple[Role, int]] = {}  # incarnation → number, of those who left
-        self._retry_s = retry_s
+        self.retry_s = retry_s
+        self.changes = 0  # how often somebody came or left
         self._suspect_s, self._gone_s, self._heartbeat_s = suspect_s, gone_s, heartbeat_s
-        self._next: dict[Role, int] = {}
+        self.numbers: dict[Role, int] = {}  # the next of each role
         self._sequence = 0
 
     def no_entry(self, peer: Peer, hello: Hello, shards: int, actor: str) -> Refused | None:
@@ -111,7 +113,8 @@ class Members:
         """Give a process its incarnation and number; `before` is its incarnation until now."""
         self.incarnation += 1
         number = self._number(hello.role, before)
-        session = Session(self._retry_s)
+        session = Session(self.retry_s)
+        self.changes += 1
         member = Member(peer, self.incarnation, number, hello, now, now, session)
         self.by_peer[peer] = member
         return member
@@ -141,10 +144,14 @@ class Members:
         """Return what a member that was just heard is to get: what it lacks, or a sign of life."""
         if member.closed_at is not None:  # it has connected anew: what was on its way is lost
             member.closed_at = None
-            return self._sends(member, member.session.again(now))
+            return self.again(member, now)
         if now - member.sent_at >= self._heartbeat_s:
             return [self.send(member, Heartbeat(), now)]
         return []
+
+    def again(self, member: Member, now: float) -> list[Send]:
+        """Return all that a member has not taken yet."""
+        return self._sends(member, member.session.again(now))
 
     def tick(self, now: float) -> list[Send]:
         """Return what was not taken in time, and signs of life for those who wait for one."""
@@ -184,7 +191,8 @@ class Members:
         closed_s = CLOSED_HEARTBEATS * self._heartbeat_s
         for member in self.by_peer.values():
             silent_s = now - member.heard_at
-            closed = member.closed_at is not None and now - member.closed_at > closed_s
+            away = member.greeted and member.closed_at is not None
+            closed = away and now - (member.closed_at or now) > closed_s
             if silent_s > self._gone_s or closed or member.session.full:
                 gone.append(member)
             elif silent_s > self._suspect_s and not member.suspect:
@@ -202,6 +210,7 @@ class Members:
     def remove(self, member: Member) -> None:
         """Take a member that left off the table; its name is kept, should it come back."""
         del self.by_peer[member.peer]
+        self.changes += 1
         self._before[member.incarnation] = member.role, member.number
         if len(self._before) > BEFORE_MAX:
             del self._before[next(iter(self._before))]
@@ -229,6 +238,6 @@ class Members:
         was, number = self._before.get(before, (role, -1))
         if was == role and number >= 0 and number not in taken:
             return number
-        number = self._next.get(role, 0)
-        self._next[role] = number + 1
+        number = self.numbers.get(role, 0)
+        self.numbers[role] = number + 1
         return number

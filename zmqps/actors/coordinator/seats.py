@@ -6,6 +6,7 @@ next step, so that whoever takes it goes on where the one before was.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from zmqps.protocol.messages import Release
 
@@ -18,6 +19,16 @@ class Seats:
         self.steps = dict(steps or {})
         self._holders: dict[int, int] = {}  # seat → incarnation
         self._seats: dict[int, int] = {}  # incarnation → seat
+
+    def state(self) -> dict[str, Any]:
+        """Return seats and their holders as plain values."""
+        return {"steps": list(self.steps.items()), "holders": list(self._holders.items())}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with these."""
+        self.steps.update(dict(state["steps"]))
+        for seat, incarnation in state["holders"]:
+            self._holders[seat], self._seats[incarnation] = incarnation, seat
 
     def take(self, incarnation: int) -> Release:
         """Give a replica the lowest free seat."""

@@ -55,6 +55,13 @@ class WriteManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteState:
+    """Keep the coordinator's state, whole or as it was before (see `state.state_of`). No result."""
+
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSummary:
     """Write the run's summary (see `figures.summary`) and draw its curves. No result."""
 

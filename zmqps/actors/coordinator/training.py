@@ -69,6 +69,7 @@ class Training:
         )
         self.sandblaster: Sandblaster | None = None  # under L-BFGS, when all values are there
         self.warm = bool(restored.get("warm", False))
+        self.settled = 0  # how often that was done
         self.changed = False  # whether somebody may have to be told something
         self.gathered = not managed  # whether all replicas that were started have come
         self._came: set[int] = set()  # incarnations of replicas
@@ -76,6 +77,7 @@ class Training:
         self._plan: EvaluationPlan | None = None
         self._row_at = self._saved_s = 0.0
         self._row_steps = 0
+        self.evaluate_again = False  # one was under way when the coordinator was started anew
 
     @property
     def ready(self) -> bool:
@@ -98,7 +100,7 @@ class Training:
         if self.agreement is None:
             if self.restored and (lines := restored_differences(self.restored, theirs)):
                 return Refused("model", text_of(lines))
-            effects.append(self._agree(theirs))
+            effects.append(self.agree(theirs))
         elif lines := self.agreement.differences(theirs):
             return Refused("model", text_of(lines))
         member.declared, member.told_ready = True, self.ready
@@ -138,6 +140,18 @@ class Training:
         if self.sandblaster is not None:
             self.sandblaster.left(member)
         return self.checkpoints.shard_left(member) if member.role == "shard" else []
+
+    def state(self) -> dict[str, Any]:
+        """Return what else a coordinator that is started anew must know, as plain values."""
+        seats, came = self.seats.state(), sorted(self._came)
+        return {"seats": seats, "warm": self.warm, "gathered": self.gathered, "came": came}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with this; everybody is to be told what he should know."""
+        self.seats.restore(state["seats"])
+        self.warm, self.gathered = state["warm"], state["gathered"]
+        self._came, self.changed = set(state["came"]), self.assignment is not None
+        self._row_steps = self.figures.session_steps
 
     # --- Where the run stands -----------------------------------------------------------------
 
@@ -221,7 +235,8 @@ class Training:
         effects: list[Effect] = []
         if training and self.members.replicas and not self.evaluations.busy:
             self._plan = self._plan or EvaluationPlan(training.evaluate_every, standing)
-            if self._plan.due(standing):
+            if self._plan.due(standing) or self.evaluate_again:
+                self.evaluate_again = False
                 self._plan.passed(standing)
                 effects += self.evaluations.start(now)
         every_s = training.checkpoint_every_s if training else CHECKPOINT_EVERY_S
@@ -288,6 +303,7 @@ class Training:
         if not self.changed or self.assignment is None:
             return []
         self.changed = False
+        self.settled += 1
         effects: list[Effect] = []
         released = self._release() if release and self.ready else []
         roster = self._roster()
@@ -319,7 +335,8 @@ class Training:
             f"carries at most {self.cluster.frame_bytes_max} (cluster.frame_bytes_max)"
         )
 
-    def _agree(self, agreement: Agreement) -> Note:
+    def agree(self, agreement: Agreement) -> Note:
+        """Take the model that all must have."""
         self.agreement = agreement
         self.figures.epoch_images = agreement.images
         training = agreement.training
@@ -393,6 +410,10 @@ class Training:
         for replica in released:
             replica.released = self.seats.take(replica.incarnation)
         return released
+
+    def tell_again(self, member: Member, now: float) -> list[Effect]:
+        """Tell what a coordinator before this one may have told already, or not come to tell."""
+        return [*self.members.send_all([member], member.released, now)] if member.released else []
 
     def _tell_release(self, replica: Member, now: float) -> list[Effect]:
         release = replica.released

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from zmqps.actors.base import Exit, Finished, Interrupted, Note, Posted, Received, Send, Tick, Work
 from zmqps.actors.coordinator.core import CoordinatorCore
-from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
+from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteState, WriteSummary
 from zmqps.actors.session import Session
 from zmqps.actors.settings import TrainingSettings
 from zmqps.protocol.keys import Layout
@@ -168,6 +168,7 @@ class Rig:
         self.rows = []
         self.manifests = []
         self.summary = None
+        self.states = []
         self.exit = None
         self.fail = {}  # type of task → error
         self.sent = []  # peer and body of every message, in order
@@ -175,6 +176,15 @@ class Rig:
         self.lost = []  # messages to nobody that plays
         self._pending = []
         self._busy = False
+
+    @property
+    def state(self):
+        """What is on disk."""
+        return self.states[-1]
+
+    @state.setter
+    def state(self, state):
+        self.states = [state]
 
     # --- Events ---
 
@@ -231,6 +241,8 @@ class Rig:
             case WriteManifest(_, manifest):
                 json.dumps(manifest)
                 self.manifests += [] if error else [manifest]
+            case WriteState(state):
+                self.states += [] if error else [json.loads(json.dumps(state))]
             case WriteSummary(summary):
                 json.dumps(summary, allow_nan=False)
                 self.summary = summary
