@@ -25,6 +25,7 @@ class Fault(Settings):
     """Something that happens, perhaps several times."""
 
     at_s: Time = Field(description="When it happens, for the first time.")
+    chance: Share = Field(1.0, description="Share of the seeds in which it happens, each time.")
     times: Count = Field(1, description="How often.")
     every_s: Time = Field(1.0, description="How long after the time before.")
 
@@ -144,7 +145,8 @@ class Script:
         for number, fault in enumerate(faults):
             at = self._draw(fault.at_s)
             for _ in range(fault.times):
-                self._later(at, self._happen, number, fault)
+                if fault.chance == 1 or cluster.random.random() < fault.chance:
+                    self._later(at, self._happen, number, fault)
                 at += self._draw(fault.every_s)
 
     def _later(self, delay_s: float, do: Callable[..., None], *arguments: object) -> None:

@@ -351,7 +351,7 @@ class Network:
         return begins_at + megabits / min(limits.values()) - self.clock.now
 
     def _arrive(self, connection: Connection, packet: Packet) -> None:
-        if any(a != b for a, b in zip(packet.frames, packet.lent, strict=True)):
+        if any(a != bytes(b) for a, b in zip(packet.frames, packet.lent, strict=True)):
             raise WrittenAfterSendingError(f"by {connection.dealer.process.name} or its peer")
         listener = connection.listener
         if connection.generation != packet.generation or listener is None:

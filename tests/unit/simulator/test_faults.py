@@ -112,6 +112,17 @@ def test_it_happens_as_often_as_it_says():
     assert {"replica-3", "replica-4", "replica-5"} <= made.processes.keys()
 
 
+def test_what_has_a_chance_happens_in_some_seeds():
+    happened = []
+    for seed in range(30):
+        fault = {"do": "start", "at_s": 0.01, "who": "replica", "chance": 0.3, "times": 2}
+        _, script = cluster(fault, seed=seed)
+        made = script.cluster
+        made.run(0.02)
+        happened.append(script.done[0])
+    assert 2 <= sum(map(bool, happened)) <= 18
+
+
 def test_the_next_write_of_a_role_is_in_trouble():
     made, _ = cluster({"do": "disk", "at_s": 0.1, "who": "shard", "trouble": "fails"})
     made.run(0.2)
