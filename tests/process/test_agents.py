@@ -1,8 +1,13 @@
 """Agents as real processes: killed, stopped, late; the iterates are those of the recursion."""
 
 import json
+import signal
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
 
 RING = {
@@ -37,3 +42,81 @@ def test_five_processes_are_the_recursion_bit_for_bit(place):
     assert found["stopped_at"] == 2000 and not found["reached_tol"]
     place.wait_until_gone()
     assert place.leavings() == []
+
+
+def agents(place) -> dict[int, psutil.Process]:
+    """Return the processes of agents by their numbers."""
+    return {int(one.cmdline()[one.cmdline().index("--id") + 1]): one
+            for one in place.processes("agent")}  # fmt: skip
+
+
+def test_killed_and_stopped_agents_change_nothing(place):
+    file = write(place, consensus={"max_iter": 4000, "check_every": 100})
+    alone = place.json("consensus", file, "--vectorized", "--quiet")
+    command = place.start("consensus", file, "--json")
+    command.wait_for("round 500")
+    before = agents(place)
+    before[4].suspend()
+    before[2].kill()
+    command.wait_for("agent-2 is started again, from its saved round")
+    before[0].kill()
+    command.wait_for("agent-0 is started again")
+    before[4].resume()
+    code, out, err = command.end()
+    found = json.loads(out)
+    assert (code, found["restarts"]) == (0, 2), err
+    assert {name: found[name] for name in SAME} == {name: alone[name] for name in SAME}
+    place.wait_until_gone()
+
+
+def test_an_interrupt_stops_all_agents_after_the_same_round(place):
+    file = write(place, consensus={"max_iter": 10**6, "check_every": 50})
+    command = place.start("consensus", file, "--json", "--run-dir", "run")
+    command.wait_for("round 200")
+    code, out, _ = command.end(signal.SIGINT)
+    assert code == 130
+    stopped = json.loads(out)["stopped_at"]
+    rounds = {
+        int(np.load(state)["counts"][0]) for state in (place.folder / "run" / "agents").iterdir()
+    }
+    assert rounds == {stopped} and 200 < stopped < 10**6
+    place.wait_until_gone()
+
+
+def test_agents_on_their_own_need_no_launcher_and_agree_when_one_is_interrupted(place):
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+    file = write(
+        place, topology="complete", num_agents=3, neighbors=None, addresses=addresses,
+        consensus={"max_iter": 10**6},
+    )  # fmt: skip
+    words = ("agent", "--config", file, "--run-dir", "here", "--id")
+    commands = [place.start(*words, number) for number in range(3)]
+    states = [place.folder / "here" / "agents" / f"agent-{number}.npz" for number in range(3)]
+    log = place.folder / "here" / "logs" / "agent-2.jsonl"
+    while not (log.exists() and "RoundDone" in log.read_text()):
+        assert commands[2].process.poll() is None
+    assert commands[1].end(signal.SIGINT)[0] == 0
+    assert [commands[number].end()[0] for number in (0, 2)] == [0, 0]
+    found = [np.load(state) for state in states]
+    (rounds,) = {int(one["counts"][0]) for one in found}
+    settings = f"--set=consensus.max_iter={rounds}"
+    alone = place.json("consensus", file, "--vectorized", "-q", settings)
+    mean = np.stack([one["state_x"] for one in found]).mean(axis=0)
+    assert mean.tolist() == alone["x_mean"] and rounds == alone["rounds"]
+
+
+def test_agents_of_different_problems_refuse_each_other(place):
+    file = write(place, topology="path", num_agents=2, neighbors=None)
+    words = ("agent", "--config", file, "--at", f"ipc://{place.sockets}/{{}}")
+    commands = [
+        place.start(*words, "--run-dir", f"r{number}", "--id", number, "--set", f"seed={number}")
+        for number in range(2)
+    ]
+    for command in commands:
+        code, _, err = command.end()
+        assert code == 1
+        assert err == "zmqps: agents 0 and 1 run with different settings\n"

@@ -69,6 +69,7 @@ def consensus() -> None:
 @consensus.command(hidden=True, epilog=examples("zmqps consensus ring.json --vectorized"))
 @click.argument("file", type=FOLDER)
 @click.option("--vectorized", is_flag=True, help="One matrix product a round, no messages.")
+@click.option("--simulate", is_flag=True, help="The agents on a virtual network, in one process.")
 @problem_options
 @click.option(
     "--run-dir", type=FOLDER, metavar="DIR",
@@ -77,9 +78,17 @@ def consensus() -> None:
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def run(
-    file: Path, vectorized: bool, run_dir: Path | None, as_json: bool, quiet: bool, **how: Any
+    file: Path,
+    vectorized: bool,
+    simulate: bool,
+    run_dir: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **how: Any,
 ) -> int:
     """Run the problem in FILE."""
+    if vectorized and simulate:
+        raise click.UsageError("--vectorized and --simulate exclude each other")
     from zmqps.runs.folder import make_run
 
     problem = _load(file, **how)
@@ -88,6 +97,8 @@ def run(
     code = 0
     if vectorized:
         timed = _run(problem, file, tell=not quiet)
+    elif simulate:
+        timed, extra = _simulate(problem, file, folder, quiet=quiet)
     else:
         timed, extra, code = _launch(problem, file, folder, _words_of(how), quiet=quiet)
     found = {**timed.run.as_json(), **extra, "run_dir": str(folder)}
@@ -226,6 +237,37 @@ def _launch(
     timed = Timed(problem, gathered.run(), "processes", perf_counter() - start)
     extra = {"stopped_at": gathered.stopped_at, "restarts": ended.restarts}
     return timed, extra, ended.code
+
+
+def _simulate(
+    problem: "Problem", file: Path, folder: Path, *, quiet: bool
+) -> tuple["Timed", dict[str, Any]]:
+    """Run the agents on the virtual network."""
+    from time import perf_counter
+
+    from zmqps.consensus.comparison import Timed
+    from zmqps.consensus.errors import ConsensusError
+    from zmqps.jobfile.consensus import mistake
+    from zmqps.runs.agents_simulated import Simulation
+
+    start = perf_counter()
+    try:
+        simulation = Simulation(problem, tell=None if quiet else _show, logs=folder / "logs")
+    except ConsensusError as error:
+        raise mistake(error, file.name) from None
+    gathered = simulation.run()
+    seconds = perf_counter() - start
+    agents = simulation.agents
+    extra = {
+        "stopped_at": gathered.stopped_at,
+        "virtual_seconds": agents.clock.passed_s,
+        "events": agents.events,
+        "events_per_s": round(agents.events / seconds),
+    }
+    if not quiet:
+        rate = f"{agents.events:,} events, {extra['events_per_s']:,} a second"
+        click.echo(f"{agents.clock.passed_s:.3f} s of virtual time, {rate}", err=True)
+    return Timed(problem, gathered.run(), "simulated", seconds), extra
 
 
 def _show(now: "Measures") -> None:

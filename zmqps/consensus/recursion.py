@@ -103,7 +103,9 @@ class Recursion:
     def _links(self, matrix: Matrix) -> int:
         """Return how many messages a round takes; counted once for a fixed graph."""
         if self._fixed_links is None or self.problem.mixing.period != 1:
-            self._fixed_links = matrix.nnz - int(np.count_nonzero(matrix.diagonal()))
+            self._fixed_links = int(
+                np.count_nonzero(matrix.data) - np.count_nonzero(matrix.diagonal())
+            )
         return self._fixed_links
 
 

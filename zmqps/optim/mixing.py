@@ -43,6 +43,18 @@ def mix_row(weights: Mapping[int, float], x: Mapping[int, Array]) -> Array:
     return mixed
 
 
+def without(weights: Mapping[int, float], agent: int, lost: set[int]) -> dict[int, float]:
+    """Return an agent's weights when it keeps those of who is lost, added up in ascending order.
+
+    The row still sums to 1; the columns do when the others do the same with a symmetric matrix.
+    """
+    kept, left = dict(weights), 0.0
+    for j in sorted(lost & kept.keys()):
+        left += kept.pop(j)
+    kept[agent] = kept.get(agent, 0.0) + left
+    return kept
+
+
 def row_weights(matrix: Matrix, agent: int) -> dict[int, float]:
     """Return the weights of one agent, by whom it hears (itself, too, where it is not zero)."""
     start, end = matrix.indptr[agent : agent + 2]

@@ -27,6 +27,7 @@ from zmqps.runtime.addresses import LOOPBACK, Told, read_endpoint
 from zmqps.runtime.agent_launch import AgentLaunch, Ended
 from zmqps.runtime.agent_state import read_state, write_state
 from zmqps.runtime.ipc import host_id
+from zmqps.runtime.launch import OWN_VARIABLES
 from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import AtOnce, Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
@@ -222,7 +223,7 @@ def launch(
         run_dir,
         problem.agents,
         ["--config", str(file.absolute()), *words],
-        {name: value for name, value in os.environ.items() if not name.startswith("ZMQPS_")},
+        {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES},
         restart=problem.settings.rounds.on_lost == "wait",
         hear=hear,
         on_lost=gathering.without,

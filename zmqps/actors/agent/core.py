@@ -10,7 +10,6 @@ sent its own, and what should have come by then is lost. It is then sent again (
 round goes on without it.
 """
 
-from collections.abc import Mapping
 from math import inf
 
 from zmqps.actors.agent.ending import Ending
@@ -35,7 +34,7 @@ from zmqps.actors.base import (
     Ticks,
     Work,
 )
-from zmqps.optim.mixing import mix_row
+from zmqps.optim.mixing import mix_row, without
 from zmqps.optim.subgradient import State
 from zmqps.protocol import events
 from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
@@ -44,7 +43,6 @@ from zmqps.protocol.messages import Body, Leave, Message, Refused, Stop
 
 WATCHER = "watcher"
 OF_AGENTS = (Estimate, Waiting, RoundSaved)
-TICK_S = 0.1
 SAVE_SHARE = 0.25
 """Of what neighbours may keep for us: when so much has come, it is time to save."""
 
@@ -52,7 +50,7 @@ SAVE_SHARE = 0.25
 class AgentCore:
     """See the module. `identity` begins its routing ids, new for each process."""
 
-    tick_s = TICK_S
+    tick_s = 0.1
 
     def __init__(self, seat: Seat, rules: Rules, snapshot: Snapshot, identity: bytes) -> None:
         self.seat, self.rules = seat, rules
@@ -121,7 +119,7 @@ class AgentCore:
         if isinstance(body, Estimate):
             return self._estimate(neighbour, body, event.arrays, now)
         if isinstance(body, Waiting):
-            return self._waiting(neighbour, body)
+            return self._waiting(neighbour, body, now)
         return self._round_saved(neighbour, body, now)
 
     def _told(self, body: Body) -> list[Effect]:
@@ -148,7 +146,7 @@ class AgentCore:
         ]
         if seat.watcher is not None:
             effects.append(Open(WATCHER, seat.watcher, self._identity))
-        return [*effects, *self._say_waiting(self._heard, now), *self._begin(now)]
+        return [*effects, *self._say_waiting(now), *self._begin(now)]
 
     def _begin(self, now: float) -> list[Effect]:
         """Begin the round that is due, or end."""
@@ -218,7 +216,7 @@ class AgentCore:
         if missing and self.rules.on_missing != "self_weight":
             missing = []
         if missing or self._dropped:
-            weights = self._kept_here(weights, {*missing, *self._dropped})
+            weights = without(weights, me, {*missing, *self._dropped})
         held: dict[int, State] = {}
         for j in weights:
             held[j] = self.state if j == me else known[j].held or self.state
@@ -226,15 +224,6 @@ class AgentCore:
             name: mix_row(weights, {j: state[name] for j, state in held.items()})
             for name in self.seat.vectors
         }
-
-    def _kept_here(self, weights: Mapping[int, float], without: set[int]) -> dict[int, float]:
-        """Return the weights when those of some stay here, summed in ascending order."""
-        kept, left = dict(weights), 0.0
-        for j in sorted(weights):
-            if j in without:
-                left += kept.pop(j)
-        kept[self.seat.agent] = kept.get(self.seat.agent, 0.0) + left
-        return kept
 
     def _finished(self, event: Finished, now: float) -> list[Effect]:
         task, me = event.task, self.seat.agent
@@ -291,10 +280,11 @@ class AgentCore:
 
     def _round_saved(self, neighbour: Neighbour, body: RoundSaved, now: float) -> list[Effect]:
         neighbour.saved = inf if body.ended else max(neighbour.saved, body.round)
+        neighbour.sent = max(neighbour.sent, body.round)
         if self._hearing:
             self._history.forget(min([one.saved for one in self._hearing]))
-        if not body.ended or neighbour.ended:
-            return []
+        if not body.ended:
+            return self._advance()
         neighbour.ended = True
         if self.ending.ended:
             return self._leave_if_last()
@@ -302,7 +292,7 @@ class AgentCore:
             self.ending.follow(self.round + self._busy, body.round)
             if not self._busy and self.round >= self.ending.round:
                 return self._end(now)
-        return []
+        return self._advance()
 
     # --- The end ----------------------------------------------------------------------------------
 
@@ -326,7 +316,7 @@ class AgentCore:
 
     # --- Who waits, and who is silent -------------------------------------------------------------
 
-    def _waiting(self, neighbour: Neighbour, body: Waiting) -> list[Effect]:
+    def _waiting(self, neighbour: Neighbour, body: Waiting, now: float) -> list[Effect]:
         """Send a neighbour that lacks estimates what is kept."""
         seat = self.seat
         if body.problem != seat.problem:
@@ -334,7 +324,8 @@ class AgentCore:
                 f"agents {min(seat.agent, body.agent)} and {max(seat.agent, body.agent)} run with "
                 "different settings"
             )
-            return [self._send(neighbour, Refused("model", reason)), Exit(reason)]
+            self.ending.refused(reason, now)
+            return [self._send(neighbour, Refused("model", reason))]
         neighbour.sent = max(neighbour.sent, body.sent)
         effects: list[Effect] = []
         if neighbour.hears:
@@ -345,36 +336,38 @@ class AgentCore:
             effects.append(self._send(neighbour, RoundSaved(seat.agent, self.round, True)))
         return effects + self._advance()
 
-    def _say_waiting(self, whom: list[Neighbour], now: float) -> list[Effect]:
-        sent = self.round + (not self.ending.ended and self._began_at > -inf)
-        body = Waiting(self.seat.agent, self.round, sent, self.seat.problem)
-        for one in whom:
-            one.told_at = now
-        return [self._send(one, body) for one in whom]
+    def _say_waiting(self, now: float) -> list[Effect]:
+        """Say to all neighbours what is lacking, and how far it has sent: it is alive, and waits.
+
+        Not to those of whom estimates are still coming, and not more often than `retry_s`.
+        """
+        me, round_, stale = self.seat.agent, self.round, self.rules.staleness_max
+        sent = round_ + (not self.ending.ended and self._began_at > -inf)
+        effects: list[Effect] = []
+        for one in self.neighbours.values():
+            if max(one.came_at, one.told_at) < now - self.rules.retry_s and not one.dropped:
+                one.told_at = now
+                lacks = round_ if one.lacks(round_, stale) else round_ + 1
+                effects.append(self._send(one, Waiting(me, lacks, sent, self.seat.problem)))
+        return effects
 
     def _tick(self, now: float) -> list[Effect]:
-        """Say what is lacking, and look who is silent."""
-        if not self._ticks.count(now):
+        """Say that it waits, and look who is silent."""
+        if now >= self.ending.leave_at:
+            return [Exit(self.ending.reason)]
+        if not self._ticks.count(now) or self._busy or self._began_at > now - self.rules.retry_s:
             return []
-        retry_at = now - self.rules.retry_s
-        others = [one for one in self.neighbours.values() if not (one.ended or one.dropped)]
+        gone_s = self.rules.gone_s
         if self.ending.ended:
+            others = [one for one in self.neighbours.values() if not (one.ended or one.dropped)]
+            if all(one.silent(now, gone_s) for one in others):
+                return [Exit()]  # they have left, and the last word of one was lost
             body = RoundSaved(self.seat.agent, self.round, True)
-            late = [one for one in others if one.told_at < retry_at]
-            for one in late:
-                one.told_at = now
-            if all(one.silent(now, self.rules.gone_s) for one in others):
-                return [Exit()]  # they left, and the last word of one was lost
-            return [self._send(one, body) for one in late]
-        if self._busy or self._began_at > retry_at:
-            return []
-        stale = self.rules.staleness_max
-        lacking = [one for one in others if one.heard and one.held_round < self.round - stale]
-        effects = self._say_waiting(
-            [one for one in lacking if max(one.heard_at, one.told_at) < retry_at], now
-        )
-        for one in lacking:
-            if one.silent(now, self.rules.gone_s) and not one.reported:
+            return [self._send(one, body) for one in others]
+        effects = self._say_waiting(now)
+        for one in self._heard:
+            lacking = one.lacks(self.round, self.rules.staleness_max)
+            if lacking and not one.reported and one.silent(now, gone_s):
                 one.reported = True
                 effects += self._lose(one)
         return effects

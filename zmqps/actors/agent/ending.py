@@ -6,13 +6,19 @@ rounds within which a message reaches everybody. Nobody proposes any more from r
 all have heard; so all know the largest proposal after round k + 2 D, before anybody gets to act.
 """
 
+from math import inf
+
+REFUSE_S = 2.0
+"""An agent that cannot go on stays so long, so that its neighbours hear why."""
+
 
 class Ending:
-    """`stop` is the largest proposal known, 0 if none."""
+    """`stop` is the largest proposal known, 0 if none; `leave_at` when to leave with an error."""
 
     def __init__(self, rounds_max: int, spread: int, stop: int) -> None:
         self.stop = stop
         self.ended = False
+        self.leave_at, self.reason = inf, ""
         self._rounds_max, self._spread = rounds_max, spread
 
     @property
@@ -34,3 +40,8 @@ class Ending:
     def follow(self, round_: int, at_least: int) -> None:
         """End where a neighbour has ended, as soon as can be: nobody waits for who is gone."""
         self.stop = max(round_, at_least)
+
+    def refused(self, reason: str, now: float) -> None:
+        """Leave with an error, soon."""
+        if not self.reason:
+            self.leave_at, self.reason = now + REFUSE_S, reason

@@ -11,6 +11,7 @@ START_S = 60.0
 class Neighbour:
     """`since` is when we began; `heard_at` is when anything came last (-inf: nothing yet).
 
+    `came_at` is when an estimate came last; `told_at` when we said last that we wait.
     `sent` is a round before which it has sent everything: what has not come by then is lost.
     `saved` is a round before which it will ask for nothing (infinite: it has ended).
     """
@@ -21,7 +22,7 @@ class Neighbour:
         self.hears = hears  # it gets our estimates
         self.heard = heard  # we get its
         self.since = self.heard_at = -inf
-        self.told_at = -inf  # when we said that we lack something
+        self.came_at = self.told_at = -inf
         self.sent = 0
         self.saved = 0.0
         self.ended = self.dropped = self.reported = False
@@ -32,6 +33,7 @@ class Neighbour:
 
     def keep(self, round_: int, state: State | None, now: float) -> None:
         """Keep what came for a round; a second copy, or one that is too old, changes nothing."""
+        self.came_at = now
         if round_ > self.held_round:
             self._ahead.setdefault(round_, (state, now))
         self.sent = max(self.sent, round_ + 1)
@@ -55,6 +57,14 @@ class Neighbour:
         self.held_round = round_
         if state is not None:
             self.held = state
+
+    def lacks(self, round_: int, staleness_max: int) -> bool:
+        """Say whether what counts in this round is not here yet."""
+        if not self.heard or self.held_round >= round_ - staleness_max:
+            return False
+        if staleness_max == 0:
+            return round_ not in self._ahead
+        return max(self._ahead, default=-1) < round_ - staleness_max
 
     def lost(self, round_: int) -> bool:
         """Say whether its estimate of this round was sent and has not come."""
