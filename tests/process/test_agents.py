@@ -120,3 +120,21 @@ def test_agents_of_different_problems_refuse_each_other(place):
         code, _, err = command.end()
         assert code == 1
         assert err == "zmqps: agents 0 and 1 run with different settings\n"
+
+
+def test_agents_elsewhere_are_watched_and_told_when_the_tolerance_is_reached(place):
+    settings = {"consensus": {"max_iter": 10**6, "tol": 0.05, "check_every": 20}}
+    file = write(place, topology="path", num_agents=2, neighbors=None, **settings)
+    at = f"ipc://{place.sockets}/watcher"
+    watching = place.start("consensus", file, "--watch", at, "--json", "-q")
+    words = ("agent", "--config", file, "--at", f"ipc://{place.sockets}/{{}}", "--watcher", at)
+    commands = [
+        place.start(*words, "--run-dir", f"r{number}", "--id", number) for number in range(2)
+    ]
+    assert [command.end()[0] for command in commands] == [0, 0]
+    code, out, err = watching.end()
+    found = json.loads(out)
+    alone = place.json("consensus", file, "--vectorized", "-q")
+    assert code == 0, err
+    assert found["reached_tol"] and found["stopped_at"] > found["rounds"]
+    assert {name: found[name] for name in SAME} == {name: alone[name] for name in SAME}

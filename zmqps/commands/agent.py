@@ -25,7 +25,11 @@ from zmqps.commands.options import FOLDER, examples, set_option
     "--bind", metavar="ADDRESS",
     help="Where to listen  [default: what `addresses` in FILE says, or 127.0.0.1:7100+N]",
 )  # fmt: skip
-@click.option("--watcher", metavar="ADDRESS", help="Where `zmqps consensus FILE --watch` listens.")
+@click.option(
+    "--watcher",
+    metavar="ADDRESS",
+    help="Where `zmqps consensus FILE --watch ADDRESS` listens, if it does.",
+)
 @click.option(
     "--run-dir", type=FOLDER, metavar="DIR",
     help="Where state and log go; an agent goes on from what it has saved there  [default: a new "

@@ -53,7 +53,8 @@ def problem_options(function: Function) -> Function:
     cls=FileOrCommand,
     epilog=examples(
         "zmqps consensus check ring.json",
-        "zmqps consensus ring.json --vectorized",
+        "zmqps consensus ring.json",
+        "zmqps consensus ring.json --simulate",
         "zmqps consensus ring.json --vectorized --json",
         "zmqps consensus compare ring.json star.yaml --csv runs.csv --plot runs.png",
     ),
@@ -70,6 +71,11 @@ def consensus() -> None:
 @click.argument("file", type=FOLDER)
 @click.option("--vectorized", is_flag=True, help="One matrix product a round, no messages.")
 @click.option("--simulate", is_flag=True, help="The agents on a virtual network, in one process.")
+@click.option(
+    "--watch",
+    metavar="ADDRESS",
+    help="Start no agents: hear what those elsewhere (zmqps agent --watcher) report here.",
+)
 @problem_options
 @click.option(
     "--run-dir", type=FOLDER, metavar="DIR",
@@ -81,14 +87,15 @@ def run(
     file: Path,
     vectorized: bool,
     simulate: bool,
+    watch: str | None,
     run_dir: Path | None,
     as_json: bool,
     quiet: bool,
     **how: Any,
 ) -> int:
     """Run the problem in FILE."""
-    if vectorized and simulate:
-        raise click.UsageError("--vectorized and --simulate exclude each other")
+    if vectorized + simulate + (watch is not None) > 1:
+        raise click.UsageError("--vectorized, --simulate and --watch exclude each other")
     from zmqps.runs.folder import make_run
 
     problem = _load(file, **how)
@@ -100,7 +107,9 @@ def run(
     elif simulate:
         timed, extra = _simulate(problem, file, folder, quiet=quiet)
     else:
-        timed, extra, code = _launch(problem, file, folder, _words_of(how), quiet=quiet)
+        timed, extra, code = _launch(
+            problem, file, folder, _words_of(how), quiet=quiet, watch=watch
+        )
     found = {**timed.run.as_json(), **extra, "run_dir": str(folder)}
     _record(folder, timed, found)
     if as_json:
@@ -216,7 +225,13 @@ def _words_of(how: dict[str, Any]) -> list[str]:
 
 
 def _launch(
-    problem: "Problem", file: Path, folder: Path, words: list[str], *, quiet: bool
+    problem: "Problem",
+    file: Path,
+    folder: Path,
+    words: list[str],
+    *,
+    quiet: bool,
+    watch: str | None,
 ) -> tuple["Timed", dict[str, Any], int]:
     """Run a process for each agent."""
     from time import perf_counter
@@ -224,14 +239,17 @@ def _launch(
     from zmqps.consensus.comparison import Timed
     from zmqps.consensus.errors import ConsensusError
     from zmqps.jobfile.consensus import mistake
-    from zmqps.runs.agents import launch
+    from zmqps.runs.agents import WATCHER_PORT, launch
+    from zmqps.runtime.addresses import Told, read_endpoint
 
     def note(text: str) -> None:
         click.echo(f"zmqps: {text}", err=True)
 
+    told = Told("--watch", watch)
+    at = read_endpoint(told, WATCHER_PORT, wildcard=True) if watch is not None else None
     start = perf_counter()
     try:
-        gathered, ended = launch(problem, file, folder, words, None if quiet else _show, note)
+        gathered, ended = launch(problem, file, folder, words, None if quiet else _show, note, at)
     except ConsensusError as error:
         raise mistake(error, file.name) from None
     timed = Timed(problem, gathered.run(), "processes", perf_counter() - start)
@@ -286,7 +304,7 @@ def _record(folder: Path, timed: "Timed", found: dict[str, Any]) -> None:
     settings = timed.problem.settings
     text = write_text(settings.model_dump(mode="json", exclude_none=True))
     (folder / "consensus.yaml").write_text(text, encoding="utf-8")
-    with (folder / "trace.csv").open("w", encoding="utf-8", newline="") as opened:
+    with (folder / "metrics.csv").open("w", encoding="utf-8", newline="") as opened:
         rows = [one.as_json() for one in timed.run.trace]
         names = [name for name in rows[0] if name != "x_mean"]
         writer = csv.DictWriter(opened, names, extrasaction="ignore")

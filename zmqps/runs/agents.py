@@ -208,9 +208,11 @@ def launch(
     words: Sequence[str],
     tell: Callable[[Measures], None] | None,
     note: Callable[[str], None],
+    watch_at: str | None = None,
 ) -> tuple[Gathering, Ended]:
     """Run a process for each agent of the problem in `file`; `words` are options of `zmqps agent`.
 
+    With `watch_at`, only hear what agents elsewhere report to that endpoint.
     Raises ConsensusError for a problem that agents cannot run.
     """
     refuse_agents(problem)
@@ -228,6 +230,7 @@ def launch(
         hear=hear,
         on_lost=gathering.without,
         on_note=note,
+        watch_at=watch_at,
     )
     return gathering, launched.run()
 

@@ -46,7 +46,10 @@ Hear = Callable[[AgentReport, Sequence[Array]], bool]
 
 
 class AgentLaunch:
-    """`arguments` are those of `zmqps agent` that all share. `on_lost` hears of agents given up."""
+    """`arguments` are those of `zmqps agent` that all share. `on_lost` hears of agents given up.
+
+    With `watch_at`, an endpoint, no agent is started: those that run elsewhere report there.
+    """
 
     def __init__(
         self,
@@ -59,11 +62,14 @@ class AgentLaunch:
         hear: Hear,
         on_lost: Callable[[int], bool],
         on_note: Callable[[str], None],
+        watch_at: str | None = None,
     ) -> None:
         self._agents, self._restart = agents, restart
         self._hear, self._on_lost, self._on_note = hear, on_lost, on_note
         stem = ipc_endpoint(f"a{time.monotonic_ns():x}")  # no path is used twice
-        self._watcher = f"{stem}-w"
+        self._watcher = watch_at or f"{stem}-w"
+        self._elsewhere = watch_at is not None
+        self._last: set[int] = set()  # those whose last report has come
         folder = ["--run-dir", str(run_dir), "--at", f"{stem}-{{}}", "--watcher", self._watcher]
         self._arguments = [*arguments, *folder]
         self._children = Children(run_dir / LOGS, variables)
@@ -83,9 +89,9 @@ class AgentLaunch:
             self._children.watch(interrupts.fd)
             self._children.watch(router)
             try:
-                for agent in range(self._agents):
+                for agent in () if self._elsewhere else range(self._agents):
                     self._start(agent)
-                while self._children.living:
+                while self._children.living or self._awaited():
                     self._turn(router, interrupts, limits)
                 self._take_reports(router, limits)
             finally:
@@ -94,6 +100,10 @@ class AgentLaunch:
                 self._clean()
         code = 130 if self._interrupts else int(bool(self._failures) and self._failed)
         return Ended(code, bool(self._interrupts), tuple(self._failures), self._restarts)
+
+    def _awaited(self) -> bool:
+        """Say whether agents elsewhere have still to report their end."""
+        return self._elsewhere and len(self._last) < self._agents and self._interrupts < 2
 
     def _start(self, agent: int) -> None:
         child = self._children.start("agent", ["agent", "--id", str(agent), *self._arguments])
@@ -155,6 +165,8 @@ class AgentLaunch:
             report = message.body
             if isinstance(report, AgentReport) and len(arrays) == 2:
                 self._peers[report.agent] = peer[0]
+                if report.kind == "last":
+                    self._last.add(report.agent)
                 if self._hear(report, arrays) or self._stopping:
                     self._stop(router, "tolerance reached")
 

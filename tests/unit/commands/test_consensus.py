@@ -32,7 +32,7 @@ def test_json_has_the_keys_that_are_promised(capsys, tmp_path):
     assert err.startswith("round 50: consensus error 1.2")
     assert "optimality error" in err
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == [
-        *("consensus.yaml", "curve.png", "summary.json", "trace.csv"),
+        *("consensus.yaml", "curve.png", "metrics.csv", "summary.json"),
     ]
 
 
