@@ -8,7 +8,8 @@ See docs/security.md.
 import socket as sockets
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -200,13 +201,11 @@ def traffic(fd: int) -> tuple[int, int] | None:
 
     None when it is closed, or no TCP connection.
     """
-    probe = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=fd)
     try:
-        info = probe.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, _TCP_INFO_BYTES)
+        with _borrowed(fd) as probe:
+            info = probe.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, _TCP_INFO_BYTES)
     except OSError:
         return None
-    finally:
-        probe.detach()
     if len(info) < _RECEIVED_AT + 8:
         return None
     acked, received = struct.unpack_from("QQ", info, _ACKED_AT)
@@ -215,18 +214,24 @@ def traffic(fd: int) -> tuple[int, int] | None:
 
 def cut(fd: int, ports: Sequence[int] | None = None) -> bool:
     """End a connection (of one of `ports`) without closing the descriptor, which is ZeroMQ's."""
-    if fd < 0:
-        return False
-    probe = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=fd)
     try:
-        if ports is not None and probe.getsockname()[1] not in ports:
-            return False  # it was closed meanwhile, and its number given to something else
-        probe.shutdown(sockets.SHUT_RDWR)
+        with _borrowed(fd) as probe:
+            if ports is not None and probe.getsockname()[1] not in ports:
+                return False  # it was closed meanwhile, and its number given to something else
+            probe.shutdown(sockets.SHUT_RDWR)
     except (OSError, IndexError):
         return False
+    return True
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[sockets.socket]:
+    """Use a descriptor that stays ZeroMQ's. Raises OSError when it is no socket, or closed."""
+    probe = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=fd)
+    try:
+        yield probe
     finally:
         probe.detach()
-    return True
 
 
 def why_refused(event: int, value: int) -> str:
