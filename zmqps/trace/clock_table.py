@@ -51,9 +51,10 @@ def line(found: list[HostClock]) -> str:
     most = max((abs(one.ahead_s) for one in found), default=0.0)
     bound = max((one.bound_s or 0.0 for one in known), default=math.nan)
     unknown = len(found) - len(known)
-    text = f"clocks of {len(found)} hosts: apart by up to {duration(most)}, "
-    text += f"corrected to within {duration(bound)}" if known else "nothing to correct them by"
-    return text + (f"; of {unknown} the error is unknown" if unknown and known else "")
+    text = f"clocks of {len(found)} hosts: "
+    text += f"corrected by up to {duration(most)}" if most else "no message contradicts them"
+    text += f", right to within {duration(bound)}" if known else ""
+    return text + (f"; of {unknown} the error is unknown" if unknown else "")
 
 
 def text(found: list[HostClock]) -> Iterator[str]:

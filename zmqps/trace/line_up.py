@@ -5,6 +5,9 @@ hold, so that SQL turns any time into a corrected one:
 
     wall = at + wall_offset + correction + drift · (at − reference_at)
 
+A host whose wall clock no message contradicts, anywhere between its bounds, is left as it is: with
+long queues one way only, the middle of the bounds would be a worse guess than a clock that is set.
+
 `bound_s` is how far the truth can be from that line while messages were exchanged; before the
 first and after the last it grows by `DRIFT_MAX`. NULL: unknown, as messages went one way only.
 """
@@ -16,7 +19,7 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 
-from zmqps.trace.clocks import DRIFT_MAX, PLACES, Clock, Messages, Wall, solve
+from zmqps.trace.clocks import DRIFT_MAX, PLACES, Array, Clock, Messages, Wall, solve
 
 PIECES: Final = 2000
 """Of the messages of each of so many pieces of a run, those with the least delay are looked at."""
@@ -99,7 +102,8 @@ def line_up(db: duckdb.DuckDBPyConnection) -> None:
         clock = clocks.get(str(boot))
         if clock is None:
             continue
-        line = straight(clock, first or 0.0, last or 0.0)
+        line = as_it_is(clock, offsets[str(boot)] - base)
+        line = line or straight(clock, first or 0.0, last or 0.0)
         db.execute(
             "UPDATE boots SET correction = ?, drift = ?, reference_at = ?, bound_s = ? "
             "WHERE boot = ?",
@@ -113,13 +117,31 @@ def line_up(db: duckdb.DuckDBPyConnection) -> None:
         )
 
 
+def as_it_is(clock: Clock, offset: float) -> Line | None:
+    """Return the line of a wall clock that is right, if no message contradicts that.
+
+    `offset` is what to add to the clock of the log, if both wall clocks are right.
+    """
+    low, high = clock.bounds(_told(clock))
+    if clock.own is None or np.any(low > offset) or np.any(high < offset):
+        return None
+    least = np.inf if clock.path and not len(low) else 0.0
+    bound = float(np.max(np.maximum(high - offset, offset - low), initial=least))
+    return Line(0.0, offset, 0.0, bound)
+
+
+def _told(clock: Clock) -> Array:
+    """Return when messages told something, and the middles between."""
+    told = clock.path[0].at if clock.path else np.empty(0)
+    return np.sort(np.concatenate([told, (told[1:] + told[:-1]) / 2]))
+
+
 def straight(clock: Clock, first: float, last: float) -> Line:
     """Return the line that fits a clock's offsets best, narrow bounds counting most.
 
     The clock's log goes from `first` to `last`.
     """
-    told = clock.path[0].at if clock.path else np.empty(0)
-    told = np.sort(np.concatenate([told, (told[1:] + told[:-1]) / 2]))
+    told = _told(clock)
     t = np.concatenate([told, np.linspace(first, last, PLACES)])
     error = clock.error(t)
     weight = 1 / (np.where(np.isfinite(error), error, 1.0) + LEAST_ERROR_S) ** 2

@@ -12,7 +12,7 @@ COLOURS: Final = {
     "wait": "#dd4444",
     "fetch": "#4477aa",
     "push": "#cc6633",
-    "serve": "#4477aa",
+    "serve": "#66bbdd",
     "apply": "#448855",
     "evaluation": "#aa3377",
     "checkpoint": "#777777",

@@ -212,11 +212,13 @@ def _meanwhile(db: duckdb.DuckDBPyConnection, way: Way, leg: tuple[str, float, f
     ).fetchall()
     times = [first, *(at for at, _ in rows), last]
     idle = max(b - a for a, b in pairwise(times))
-    if idle > took / 2:
+    if idle > max(took / 2, STANDSTILL_S):
         return (
             f"{on} did nothing for {1e3 * idle:,.1f} ms of it: it stood still, or could not be "
             "reached"
         )
+    if len(rows) < 2:  # but its own
+        return f"{on} had nothing else to do in those {1e3 * took:,.1f} ms: that is the network"
     replicas = len({replica for _, replica in rows})
     did = "took in" if who == "shard" else "passed on"
     return f"{on} {did} {len(rows):,} messages of {replicas} replicas in those {1e3 * took:,.1f} ms"

@@ -26,6 +26,8 @@ WITH ends AS (
   ) GROUP BY process, kind
 )
 SELECT p.name, e.steps, e.last - e.first AS seconds, e.computing_s, e.waiting_s,
+  coalesce((SELECT sum(v.seconds) FROM evaluation_done v WHERE v.process = e.process
+    AND v."at" BETWEEN e.first AND e.last), 0),
   coalesce(f.busy_s, 0), coalesce(f.held_s, 0), coalesce(u.busy_s, 0), coalesce(u.held_s, 0)
 FROM ends e JOIN processes p USING (process)
 LEFT JOIN busy f ON f.process = e.process AND f.kind = 'fetch'
@@ -43,8 +45,9 @@ FROM {kind}_done d JOIN ends e USING (process) WHERE answered_at > e.first AND s
 class Shares:
     """How a replica's threads spend the time from its first step to the end of its last, 0 to 1.
 
-    compute: computing, or waiting before a gradient. fetch and push: waiting for answers, or held
-    back before the first send (a fetch until it is due, both for credit); the rest is idle.
+    compute: computing, waiting before a gradient, or evaluating. fetch and push: waiting for
+    answers, or held back before the first send (a fetch until it is due, both for credit); the rest
+    is idle.
     """
 
     replica: str
@@ -52,6 +55,7 @@ class Shares:
     seconds: float
     compute_busy: float
     compute_waits: float
+    compute_evaluates: float
     fetch_waits: float
     fetch_held: float
     push_waits: float
@@ -237,16 +241,16 @@ def shares_text(rows: list[Shares], most: int = 24) -> Iterator[str]:
     if len(rows) > most:
         shown = sorted(rows, key=lambda one: -one.compute_waits)[:most]
         yield f"the {most} of {len(rows)} replicas that wait the most; --json has all"
-    yield f"{'':<14}{'':>7}{'':>9}  {'compute':^18}{'fetch':^22}{'push':^22}"
+    yield f"{'':<14}{'':>7}{'':>9}  {'compute':^27} {'fetch':^19} {'push':^19}".rstrip()
     yield (
-        f"{'replica':<14}{'steps':>7}{'seconds':>9}  {'computes':>9}{'waits':>9}"
-        f"{'answers':>11}{'held':>8}   {'receipts':>11}{'held':>8}"
+        f"{'replica':<14}{'steps':>7}{'seconds':>9}  {'computes':>9}{'waits':>8}{'evaluates':>10} "
+        f"{'answers':>10}{'held':>8}  {'receipts':>10}{'held':>8}"
     )
     for one in shown:
         yield (
             f"{one.replica:<14}{one.steps:>7}{one.seconds:>9.1f}  {one.compute_busy:>9.0%}"
-            f"{one.compute_waits:>9.0%}{one.fetch_waits:>11.0%}{one.fetch_held:>8.0%}   "
-            f"{one.push_waits:>11.0%}{one.push_held:>8.0%}"
+            f"{one.compute_waits:>8.0%}{one.compute_evaluates:>10.0%} {one.fetch_waits:>10.0%}"
+            f"{one.fetch_held:>8.0%}  {one.push_waits:>10.0%}{one.push_held:>8.0%}"
         )
 
 

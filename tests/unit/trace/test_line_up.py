@@ -41,7 +41,7 @@ def test_the_table_tells_how_far_wall_clocks_are_apart(logs, tmp_path):
         skew = off[one.host].skew - off[reference.host].skew
         assert one.ahead_s == pytest.approx(skew, abs=(one.bound_s or 0) + 2e-3)
     assert "reference" in "\n".join(text(found))
-    assert "clocks of 4 hosts: apart by up to" in line(found)
+    assert "clocks of 4 hosts: corrected by up to" in line(found)
 
 
 def test_raw_clocks_are_left_as_they_are(logs, tmp_path):
@@ -63,3 +63,12 @@ def test_hosts_whose_answers_are_lost_are_of_an_unknown_error(logs, tmp_path):
         found = clocks(store.db)
     assert [one.bound_s for one in found if not one.reference] == [None] * (len(found) - 1)
     assert "unknown" in "\n".join(text(found))
+
+
+def test_clocks_that_no_message_contradicts_are_left_as_they_are(logs):
+    with Store([logs]) as store:
+        rows = store.rows("SELECT correction, drift, bound_s FROM boots")
+        found = clocks(store.db)
+    assert all(abs(row["correction"]) < 1e-6 and row["drift"] == 0 for row in rows)
+    assert all(row["bound_s"] is not None and row["bound_s"] < 0.01 for row in rows)
+    assert "no message contradicts them, right to within" in line(found)
