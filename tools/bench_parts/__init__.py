@@ -24,4 +24,5 @@ PARTS = {
     "demo_accuracy": "tools.bench_parts.accuracy:demo_accuracy",
     "trace_records_per_s": "tools.bench_parts.trace:trace",
     "consensus_vs_loop": "tools.bench_parts.consensus:consensus_vs_loop",
+    "round_cost": "tools.bench_parts.rounds:round_cost",
 }

@@ -35,7 +35,7 @@ def write_state(path: Path, snapshot: Snapshot, problem: str) -> None:
 def read_state(path: Path, problem: str) -> Snapshot | None:
     """Return what was saved; None if nothing was. Raises StateError."""
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
         round_, total, stop, messages, nbytes = arrays["counts"].tolist()
         weighted = arrays["weighted"]

@@ -124,3 +124,9 @@ def test_a_file_that_is_no_square_matrix_is_refused(tmp_path, text):
 
 def test_the_smallest_positive_weight():
     assert mixing.smallest_positive(mixing.metropolis(graphs.star(5))) == pytest.approx(0.2)
+
+
+def test_the_weights_of_who_is_lost_stay_with_the_agent():
+    found = mixing.without({0: 0.25, 1: 0.25, 2: 0.5}, 1, {2, 7})
+    assert found == {0: 0.25, 1: 0.75}
+    assert mixing.without({0: 0.5, 2: 0.5}, 1, {0}) == {2: 0.5, 1: 0.5}
