@@ -64,18 +64,19 @@ def text(found: list[HostClock]) -> Iterator[str]:
         names = ", ".join(one.processes[:4])
         names += f" and {len(one.processes) - 4} more" if len(one.processes) > 4 else ""
         bound = "unknown" if one.bound_s is None else f"± {duration(one.bound_s)}"
-        ahead = "reference" if one.reference else f"{one.ahead_s:+.6f} s"
-        drift = "" if one.reference else f"{one.drift_ppm:+.1f} ppm"
+        ahead = "reference" if one.reference else duration(one.ahead_s + 0.0, "+")
+        drift = "" if one.reference or not one.drift_ppm else f"{one.drift_ppm:+.1f} ppm"
         yield f"{one.host[:19]:<20}{ahead:>18}{bound:>15}{drift:>12}  {names}"
 
 
-def duration(seconds: float) -> str:
-    """Return a time with its unit, for people."""
+def duration(seconds: float, sign: str = "") -> str:
+    """Return a time with its unit, for people; `sign` is + to show that, too."""
     if not math.isfinite(seconds):
         return "an unknown time"
     if abs(seconds) >= 1:
-        return f"{seconds:,.2f} s"
-    return f"{1e3 * seconds:.3g} ms" if abs(seconds) >= 1e-3 else f"{1e6 * seconds:.3g} µs"
+        return f"{seconds:{sign},.4f} s"
+    scale, unit = (1e3, "ms") if abs(seconds) >= 1e-3 else (1e6, "µs")
+    return f"{seconds * scale:{sign if seconds else ''}.3g} {unit}"
 
 
 def as_json(found: list[HostClock]) -> list[dict[str, Any]]:
