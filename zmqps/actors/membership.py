@@ -72,7 +72,7 @@ class Membership:
         self.incarnation = 0
         self.welcome: Welcome | None = None
         self.heartbeat_s = 0.5  # until Welcome brings the cluster's limits
-        self.suspect_s = 3.0
+        self.suspect_s, self.gone_s = 3.0, 10.0
         self.session = Session(2.0)
         self._coordinator = 0  # which start of the coordinator the session is with
         self._asking = True  # to be let in: there is no answer to the last hello yet
@@ -81,12 +81,13 @@ class Membership:
         self._sequence = 0
         self._welcomed = 0  # sequence of the last message before the last Welcome
         self._sent_at = 0.0
-        self._heard_at = 0.0
+        self._heard_at = self._opened_at = 0.0
+        self._opened = 0  # how often the link was opened anew
         self._silent = False
 
     def start(self, now: float) -> list[Effect]:
         """Connect and say hello."""
-        self._asking_since = self._heard_at = now
+        self._asking_since = self._heard_at = self._opened_at = now
         return [Open(LINK, self.self.coordinator, self.self.identity), self._hello(now)]
 
     def send(self, body: Body, now: float, cause: int = 0, *, sure: bool | None = None) -> Send:
@@ -107,7 +108,7 @@ class Membership:
         if self._asking:
             match body:
                 case Welcome():
-                    return self._welcome(body, message.incarnation)
+                    return self._welcome(body, message.incarnation, message.cause)
                 case Refused() if body.code == "unknown_member" or 0 < message.cause < self._asked:
                     return [], False  # to something else, said before
                 case Refused("not_ready") if self.self.role != "client":
@@ -150,35 +151,57 @@ class Membership:
         The data path goes on without it, but not for ever: after `start_deadline_ms` of silence
         this process leaves, so that none outlives its cluster.
         """
+        since = self._asking_since if self._asking else self._heard_at
+        if (waited_ms := (now - since) * 1e3) > self._deadline_ms:
+            return [Exit(self._lost(waited_ms) if self.welcome else self._nobody(waited_ms))]
+        effects = self._open_anew(now)
         if self._asking:
-            waited_ms = (now - self._asking_since) * 1e3
-            if waited_ms > self.self.start_deadline_ms:
-                return [Exit(self._nobody(waited_ms))]
-            return [self._hello(now)] if now - self._sent_at >= self.heartbeat_s * 2 else []
-        silent_ms = (now - self._heard_at) * 1e3
-        if silent_ms > self.limit("start_deadline_ms"):
-            return [Exit(self._lost(silent_ms))]
-        effects: list[Effect] = [Send(LINK, message) for message in self.session.due(now)]
+            due = now - self._sent_at >= self.heartbeat_s * 2
+            return [*effects, *([self._hello(now)] if due else [])]
+        effects += [Send(LINK, message) for message in self.session.due(now)]
         if now - self._sent_at >= self.heartbeat_s or self.session.owes:
             effects.append(self.send(Heartbeat(), now))
-        if silent_ms > self.suspect_s * 1e3 and not self._silent:
+        if waited_ms > self.suspect_s * 1e3 and not self._silent:
             self._silent = True
-            effects.append(Note(events.CoordinatorSilent(silent_ms)))
+            effects.append(Note(events.CoordinatorSilent(waited_ms)))
         return effects
+
+    def _open_anew(self, now: float) -> list[Effect]:
+        """Open the link anew when nothing came over it for long: it may be there at this end only.
+
+        Under a fresh id, since one that is used twice is ignored silently.
+        """
+        if now - max(self._heard_at, self._opened_at) <= self.gone_s:
+            return []
+        self._opened += 1
+        self._opened_at = now
+        identity = self.self.identity + f".{self._opened}".encode()
+        opened = Open(LINK, self.self.coordinator, identity)
+        if self._asking:
+            return [opened, self._hello(now)]
+        self._asking, self._asking_since = True, self._heard_at
+        self._asked = self._sequence + 1
+        return [opened, self._hello(now)]
 
     def limit(self, name: str) -> int:
         """Return a limit of the cluster, as Welcome stated it."""
         assert self.welcome is not None, "limits are known after Welcome"
         return int(self.welcome.cluster[name])
 
+    @property
+    def _deadline_ms(self) -> int:
+        return self.limit("start_deadline_ms") if self.welcome else self.self.start_deadline_ms
+
     def _hello(self, now: float) -> Send:
         me = self.self
         return self.send(Hello(me.role, me.host, me.pid, me.endpoints), now)
 
-    def _welcome(self, welcome: Welcome, coordinator: int) -> tuple[list[Effect], bool]:
+    def _welcome(self, welcome: Welcome, coordinator: int, cause: int) -> tuple[list[Effect], bool]:
         """Begin a session, unless this is the Welcome of the one before, which came again."""
         before = self.welcome
         if (welcome.incarnation, coordinator) == (self.incarnation, self._coordinator):
+            # The one before, again; or the answer to a hello over a new link: the session goes on.
+            self._asking = cause < self._asked
             return [], False
         if before is not None and before.run != welcome.run:
             where = self.self.coordinator
@@ -190,6 +213,7 @@ class Membership:
         self.session.retry_s = welcome.cluster["retry_ms"] / 1e3
         self.heartbeat_s = welcome.cluster["heartbeat_ms"] / 1e3
         self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
+        self.gone_s = welcome.cluster["gone_ms"] / 1e3
         self._asking, self._welcomed = False, self._sequence
         effects: list[Effect] = [Note(events.Welcomed(welcome.incarnation, welcome.name))]
         if before is None or before.name != welcome.name:

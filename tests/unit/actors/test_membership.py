@@ -216,3 +216,24 @@ def test_a_coordinator_of_another_release_is_named_as_such():
 
 def test_malformed_bytes_do_not_end_one_that_has_joined():
     assert member().malformed("rubbish") == []
+
+
+def test_a_link_over_which_nothing_comes_is_opened_anew_and_the_session_goes_on():
+    membership = member(gone_ms=10_000)
+    membership.send(Stopped(), 9.0)
+    assert not of(membership.tick(9.9), Open)
+    opened, hello = membership.tick(10.1)
+    assert opened == Open("coordinator", "tcp://c:1", b"replica-ab.1")
+    assert (hello.message.incarnation, type(hello.message.body)) == (7, Hello)
+    assert membership.received(Message(1, 9, welcome(7), hello.message.sequence), 10.2) == (
+        [],
+        False,
+    )
+    again = [e.message for e in of(membership.tick(11.1), Send) if e.message.number]
+    assert [(m.body, m.number) for m in again] == [(Stopped(), 1)]
+
+
+def test_it_is_opened_under_a_fresh_id_each_time():
+    membership = member(gone_ms=10_000)
+    found = of([e for _, e in ticks(membership, 0, 35)], Open)
+    assert [o.identity for o in found] == [b"replica-ab.1", b"replica-ab.2", b"replica-ab.3"]

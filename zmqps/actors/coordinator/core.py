@@ -282,6 +282,12 @@ class CoordinatorCore:
         now: float,
     ) -> list[Effect]:  # fmt: skip
         effects: list[Effect] = []
+        told_again: list[Effect] = []
+        again = self.members.by_incarnation(message.incarnation)
+        if member is None and again is not None and (again.hello, again.actor) == (hello, actor):
+            member = again
+            self.members.move(member, peer, now)
+            told_again += self.members.again(member, now)
         if member is None:
             refused = self.members.no_entry(peer, hello, self.cluster.shards, actor)
             if refused is None and not self.ending.admits(hello.role):
@@ -295,7 +301,6 @@ class CoordinatorCore:
                 member.incarnation, member.name, hello.role, hello.host, hello.pid
             )
             effects.append(Note(note))
-        told_again: list[Effect] = []
         if not member.greeted:
             member.greeted, member.closed_at = True, None
             told_again += self.training.tell_again(member, now)

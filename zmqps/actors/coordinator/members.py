@@ -119,6 +119,17 @@ class Members:
         self.by_peer[peer] = member
         return member
 
+    def by_incarnation(self, incarnation: int) -> Member | None:
+        """Return the member of an incarnation."""
+        found = (m for m in self.by_peer.values() if m.incarnation == incarnation)
+        return next(found, None)
+
+    def move(self, member: Member, peer: Peer, now: float) -> None:
+        """Let a member have a new connection: it did not trust the old one any more."""
+        self.by_peer = {peer if m is member else m.peer: m for m in self.by_peer.values()}
+        member.peer, member.heard_at, member.closed_at = peer, now, None
+        self.changes += 1
+
     def of(self, *roles: Role) -> list[Member]:
         """Return the members of these roles, the oldest first."""
         return [member for member in self.by_peer.values() if member.role in roles]

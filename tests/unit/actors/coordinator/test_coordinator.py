@@ -28,6 +28,7 @@ from zmqps.protocol.messages import (
     Routes,
     Save,
     Stopped,
+    Welcome,
 )
 from zmqps.protocol.settings import ClusterSettings
 
@@ -362,3 +363,26 @@ def test_a_shard_lost_before_all_values_are_there_is_replaced():
     assert rig.status()["waiting_for"] == "values on shard-0"
     late.say(Assigned(1, 400))
     assert rig.core.training.ready
+
+
+def test_a_member_may_come_over_a_new_connection():
+    rig = Rig().base()
+    shard = rig.shards[0]
+    shard.away = True
+    rig.replica()
+    shard.away = False
+    hello = rig.core.members.by_peer[shard.peer].hello
+    rig.players[(b"fresh",)] = rig.players.pop(shard.peer)
+    shard.peer = (b"fresh",)
+    shard.say(hello)
+    assert len(shard.got(Welcome)) == 2
+    assert shard.got(Assign)
+    assert len(rig.core.members.of("shard")) == 2
+    assert not rig.of(events.MemberLeft)
+
+
+def test_nobody_takes_over_the_place_of_another():
+    rig = Rig().base()
+    message = Message(rig.shards[0].incarnation, 1, Hello("shard", "beta", 7, ("tcp://x:1",)))
+    rig.event(Received("front", message, (), (b"fresh",)))
+    assert [body.code for body in rig.lost] == ["full"]
