@@ -1,4 +1,8 @@
-"""round_*: a round of the agents in processes of their own, beside a bare pyzmq ring."""
+"""round_*: a round of the agents in processes of their own, beside a bare pyzmq ring.
+
+And beside DISROPT over MPI, if ZMQPS_BENCH_MPI names the bin folder of an environment that has
+mpirun, mpi4py and disropt.
+"""
 
 import json
 import os
@@ -98,6 +102,22 @@ def agents_ms(agents: int, dimension: int, rounds: int, rule: str = "constant") 
         return max(_round_ms(run / "logs" / f"agent-{agent}.jsonl") for agent in range(agents))
 
 
+def disropt_ms(agents: int, dimension: int, rounds: int) -> float | None:
+    """Return the milliseconds of a round of DISROPT's slowest agent; None without an MPI."""
+    folder = os.environ.get("ZMQPS_BENCH_MPI")
+    if not folder:
+        return None
+    command = [f"{folder}/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(agents)]
+    program = str(Path(__file__).with_name("disropt_ring.py"))
+    words = [f"{folder}/python", program, str(dimension), str(rounds)]
+    path = f"{folder}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [*command, *words], check=True, capture_output=True, text=True,
+        env={**os.environ, "PATH": path},
+    )  # fmt: skip
+    return float(done.stdout.split()[-1])
+
+
 def _round_ms(log: Path) -> float:
     lines = map(orjson.loads, log.read_bytes().splitlines())
     at = [line["at"] for line in lines if line["event"] == "RoundDone"]
@@ -108,10 +128,11 @@ def round_cost() -> dict[str, Any]:
     """Measure all in turn, and take the best of each."""
     found = {}
     for name, (agents, dimension, rounds, target) in CASES.items():
-        ours, theirs = [], []
+        ours, theirs, mpi = [], [], []
         for _ in range(REPEATS if agents < 10 else 1):
             ours.append(agents_ms(agents, dimension, rounds))
             theirs.append(bare_ms(agents, dimension, rounds))
+            mpi.append(disropt_ms(agents, dimension, rounds))
         found[name] = {
             "figure": min(ours),
             "unit": "ms",
@@ -124,6 +145,8 @@ def round_cost() -> dict[str, Any]:
             "notes": [
                 f"a bare pyzmq ring in the same run: {min(theirs):.2f} ms",
                 "all runs: " + ", ".join(f"{one:.2f}" for one in ours),
+                "DISROPT over MPI: "
+                + ", ".join("-" if one is None else f"{one:.2f}" for one in mpi),
             ],
         }
     return found

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from zmqps.consensus.errors import ConsensusError
@@ -63,6 +65,23 @@ class Problem:
         if self.equal_steps:
             return self.decays[0].value(k)
         return np.array([[decay.value(k)] for decay in self.decays])
+
+    @cached_property
+    def spread(self) -> int:
+        """Within how many rounds a message reaches everybody: the diameter.
+
+        Where agents may be dropped or messages lost, or nobody reaches all, the number of agents.
+        """
+        graph, rounds = self.mixing.base, self.settings.rounds
+        whole = len(graphs.components(graph)) == 1
+        sure = whole and rounds.on_lost == "wait" == rounds.on_missing
+        return int(nx.diameter(graph)) if sure else self.agents
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells problems apart that agents must agree on."""
+        settings = self.settings.model_dump_json(exclude={"name", "addresses"})
+        return blake2b(settings.encode(), digest_size=8).hexdigest()
 
     def algorithm_of(self, agent: int) -> Algorithm:
         """Return the algorithm as one agent runs it, on its own set."""

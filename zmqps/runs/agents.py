@@ -4,11 +4,8 @@ import gc
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
-
-import networkx as nx
 
 from zmqps.actors.agent.core import AgentCore
 from zmqps.actors.agent.seat import Rules, SaveRound, Seat, Snapshot, Step, first
@@ -17,7 +14,6 @@ from zmqps.consensus.gathering import Gathering
 from zmqps.consensus.measures import Measures
 from zmqps.consensus.problem import Problem, refuse
 from zmqps.optim import graphs
-from zmqps.optim.graphs import Graph
 from zmqps.optim.mixing import Array, row_weights
 from zmqps.optim.own import OwnFunction, RowFunction
 from zmqps.optim.subgradient import Algorithm, State
@@ -101,11 +97,11 @@ def make_seat(
         weights=(lambda _: fixed_weights) if fixed else weights,
         weighed_by=(lambda _: fixed_by) if fixed or asynchronous else weighed_by,
         alpha=problem.decays[agent].value,
-        spread=spread(problem),
+        spread=problem.spread,
         vectors=problem.algorithm.sent,
         dimension=function.dimension,
         dtype=function.dtype,
-        problem=digest(problem),
+        problem=problem.digest,
         places={j: places[j] for j in {*hears, *heard_by}},
         watcher=watcher,
     )
@@ -126,23 +122,6 @@ def make_rules(problem: Problem) -> Rules:
         report_every=end.check_every,
         bound=end.bound,
     )
-
-
-def spread(problem: Problem) -> int:
-    """Return within how many rounds a message reaches everybody: the diameter.
-
-    Where agents may be dropped or messages lost, or nobody reaches all, the number of agents.
-    """
-    graph: Graph = problem.mixing.base
-    sure = problem.settings.rounds.on_lost == "wait" == problem.settings.rounds.on_missing
-    whole = nx.is_strongly_connected(graph) if graph.is_directed() else nx.is_connected(graph)
-    return int(nx.diameter(graph)) if sure and whole else problem.agents
-
-
-def digest(problem: Problem) -> str:
-    """Return what tells problems apart that agents must agree on."""
-    settings = problem.settings.model_dump_json(exclude={"name", "addresses"})
-    return blake2b(settings.encode(), digest_size=8).hexdigest()
 
 
 def find_places(problem: Problem) -> dict[int, str]:
