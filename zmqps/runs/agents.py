@@ -143,12 +143,14 @@ def run_agent(
     places: Mapping[int, str],
     bind: str | None = None,
     watcher: str | None = None,
+    function: OwnFunction | None = None,
 ) -> int:
     """Run one agent until all have ended; return the exit code.
 
-    It goes on from what it has saved in `run_dir`, if it has. Raises StateError, AddressError.
+    It goes on from what it has saved in `run_dir`, if it has. `function` takes the place of the
+    problem's own. Raises StateError, AddressError.
     """
-    one = Agent(problem, agent, places, watcher)
+    one = Agent(problem, agent, places, watcher, function)
     name = f"agent-{agent}"
     (run_dir / STATES).mkdir(parents=True, exist_ok=True)
     file = run_dir / STATES / f"{name}.npz"

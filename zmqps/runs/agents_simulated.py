@@ -13,6 +13,7 @@ from zmqps.consensus.errors import ConsensusError
 from zmqps.consensus.gathering import Gathering
 from zmqps.consensus.measures import Measures
 from zmqps.consensus.problem import Problem, refuse
+from zmqps.optim.own import OwnFunction
 from zmqps.optim.sequence import Fixed, Links
 from zmqps.protocol.agent_messages import AgentReport
 from zmqps.runs.agents import Agent
@@ -24,7 +25,10 @@ LOOK_BACK = 64  # rounds of which it is remembered what was lost
 
 
 class Simulation:
-    """The agents of a problem, what they have saved, and what they reported."""
+    """The agents of a problem, what they have saved, and what they reported.
+
+    `function` gives each agent its own, in place of the problem's.
+    """
 
     def __init__(
         self,
@@ -33,13 +37,14 @@ class Simulation:
         *,
         tell: Callable[[Measures], None] | None = None,
         logs: Path | None = None,
+        function: Callable[[int], OwnFunction] | None = None,
     ) -> None:
         refuse(problem)
         self.problem = problem
         self.gathering = Gathering(problem, tell)
         self.saved: dict[int, Snapshot] = {}
         self.cores: dict[int, AgentCore] = {}
-        self._starts = 0
+        self._starts, self._function = 0, function
         self._places = {agent: place_of(agent) for agent in range(problem.agents)}
         self.agents = Agents(
             problem.agents, self._make, self._hear, network or NetworkSettings(),
@@ -53,7 +58,8 @@ class Simulation:
         return self.gathering
 
     def _make(self, agent: int) -> tuple[Core, Tasks]:
-        one = Agent(self.problem, agent, self._places, WATCHER_AT)
+        function = None if self._function is None else self._function(agent)
+        one = Agent(self.problem, agent, self._places, WATCHER_AT, function)
         self._starts += 1
         identity = f"agent-{agent}.{self._starts}".encode()
         snapshot = self.saved.get(agent) or one.first()

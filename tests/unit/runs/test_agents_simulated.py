@@ -155,3 +155,35 @@ def test_asynchronous_rounds_stay_within_their_staleness_and_converge():
     lines = [line for _, line in simulation.agents.logs.lines() if b'"RoundDone"' in line]
     stale = [done["round"] - round_ for done in map(json.loads, lines) for round_ in done["rounds"]]
     assert max(stale) <= 4 and max(stale) > 0
+
+
+class Drawn:
+    """½ ‖x - b‖² in float32, with noise that the round draws: as a model with batches has it."""
+
+    dimension, dtype = 2, np.dtype(np.float32)
+
+    def __init__(self, center):
+        self.center = center.astype(np.float32)
+
+    def value(self, x):
+        return float(np.square(x - self.center).sum() / 2)
+
+    def subgradient(self, x, round_):
+        noise = np.random.default_rng(round_).standard_normal(2).astype(np.float32)
+        return x - self.center + np.float32(0.1) * noise
+
+
+def test_a_function_of_ones_own_in_float32_is_repeated_after_a_kill():
+    one = problem(200)
+
+    def final(*kills):
+        simulation = Simulation(one, function=lambda i: Drawn(one.objectives.centers[i]))
+        simulation.agents.start_all()
+        for agent, at_s in kills:
+            simulation.agents.clock.after(at_s, simulation.agents.kill, agent, 0.05)
+        simulation.agents.run()
+        return np.stack([core.state["x"] for _, core in sorted(simulation.cores.items())])
+
+    undisturbed, disturbed = final(), final((1, 0.01), (3, 0.02))
+    assert undisturbed.dtype == np.float32 and np.array_equal(undisturbed, disturbed)
+    assert np.linalg.norm(undisturbed.mean(axis=0) - one.optimum) < 0.3
