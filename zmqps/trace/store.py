@@ -160,7 +160,9 @@ class Store:
                 self.index.unlink()
                 return self._update(sources)
             Reading(db, self._folder).read(sources)
+            db.execute("BEGIN")
             join_all(db, raw_clocks=self._raw_clocks)
+            db.execute("COMMIT")
             db.execute("CHECKPOINT")
         except BaseException:
             db.close()
@@ -174,9 +176,9 @@ class Store:
         """Make the tables of a new index; say whether those of an old one are of this release."""
         tables = db.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
         if tables == (0,):
-            db.execute(TABLES)
-            db.execute(event_tables())
+            db.execute(f"BEGIN; {TABLES} {event_tables()}")  # each commit waits for the disk
             db.execute("INSERT INTO about VALUES (?)", [version()])
+            db.execute("COMMIT")
             return True
         try:
             return db.execute("SELECT version FROM about").fetchone() == (version(),)

@@ -12,9 +12,10 @@
 | torn | the versions of one fetch's blocks differ by more than `torn` |
 
 Each has a grade. **bad**: the run was harmed. **harmless**: the protocol made up for it.
-**unknown**: the line that would tell is perhaps missing: a file is cut or damaged, dropped its
-lines, or is not there. Absence is believed only where the log that would show it is whole: between the messages of
-the same sender before and after it (order first), widened by the longest that a message took.
+**unknown**: the line that would tell is perhaps missing, as a file is cut or damaged, dropped its
+lines, or is not there. Absence is believed only where the log that would show it is whole: between
+the messages of the same sender before and after it (order first), widened by the longest that a
+message took.
 """
 
 from dataclasses import dataclass
@@ -151,14 +152,15 @@ WITH cut AS (
 SELECT sender, number, term, times FROM cut JOIN common USING (n, h)
 WHERE times < 100 OR (sender, number) = sample;
 CREATE OR REPLACE TEMP TABLE twice AS
-SELECT sender, number, term, key, count(*) AS n, list(file ORDER BY "at") AS files,
+SELECT sender, number, term, key, count(DISTINCT version) AS n, list(file ORDER BY "at") AS files,
   list(line ORDER BY "at") AS lines, any_value(process) AS process
 FROM (
   SELECT a.sender, a.number, a.term, a.file, a.line, a."at", a.process, unnest(a.keys) AS key,
-    unnest(a.outcomes) AS outcome
+    unnest(a.outcomes) AS outcome, unnest(a.version_applied) AS version
   FROM applied a SEMI JOIN odd o ON o.sender = a.sender AND o.number = a.number
     AND o.term IS NOT DISTINCT FROM a.term
-) WHERE outcome = 'applied' GROUP BY sender, number, term, key HAVING count(*) > 1;
+) WHERE outcome = 'applied' GROUP BY sender, number, term, key
+HAVING count(DISTINCT version) > 1;  -- several messages may carry what a round applies once
 INSERT INTO verdicts
 SELECT 'applied twice', 'bad', t.sender, NULL, 'Push', t.number, any_value(r.name),
   any_value(p.number), max(t.n),
@@ -267,6 +269,7 @@ FROM fetch_done f JOIN processes p USING (process), (
     SELECT unnest(keys) AS key, unnest(version_applied) AS v FROM applied
     SEMI JOIN (SELECT max(line) AS line, file FROM applied
       GROUP BY file, hash(keys)) last USING (file, line)) GROUP BY key)
+  WHERE key IN (SELECT key FROM blocks) OR NOT EXISTS (FROM blocks)
 )
 WHERE f.version_max - f.version_min > {torn};
 """
