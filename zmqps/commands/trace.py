@@ -207,7 +207,8 @@ def sql(run: tuple[Path, ...], query: str, limit: int, as_json: bool) -> None:
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall() if as_json else cursor.fetchmany(limit + 1)
         except duckdb.Error as error:
-            raise click.UsageError(str(error).split("\n\nLINE")[0]) from None
+            text = " ".join(str(error).partition("\n\nLINE")[0].split())
+            raise click.UsageError(text) from None
     if as_json:
         print_json({"rows": [dict(zip(names, row, strict=True)) for row in rows]})
         return
