@@ -1,4 +1,4 @@
-"""`zmqps trace` on the logs of real processes, and the catalogue of events held to what they write."""
+"""`zmqps trace` on logs of real processes, and the catalogue held to what they write."""
 
 import csv
 import json
