@@ -17,6 +17,7 @@ PARTS = {
     "adagrad_vs_numpy": "tools.bench_parts.adagrad:adagrad_vs_numpy",
     "conv_step_vs_torch": "tools.bench_parts.conv_step:conv_step_vs_torch",
     "exchange_vs_echo": "tools.bench_parts.exchange:exchange_vs_echo",
+    "curve_cost": "tools.bench_parts.curve_cost:curve_cost",
     "replicas_2_vs_loops": "tools.bench_parts.replicas:replicas_2_vs_loops",
     "logging_share": "tools.bench_parts.logging_share:logging_share",
     "shard_memory_ratio": "tools.bench_parts.memory:shard_memory_ratio",
