@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from zmqps.actors.base import Post
+from zmqps.actors.coordinator import memory
 from zmqps.actors.coordinator.members import Members
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.orders import PushResult
 from zmqps.actors.replica.push import PushCore
 from zmqps.actors.replica.requests import Requests
+from zmqps.actors.session import Session
 from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import AtOnce
@@ -19,10 +21,11 @@ from zmqps.protocol.dedupe import Dedupe
 from zmqps.protocol.messages import Fetched
 from zmqps.protocol.parts import Part, Receipt, Version
 from zmqps.runs.network_file import read_scenario
+from zmqps.simulator.disk import Disk
 from zmqps.simulator.scenario import play
 
 HERE = Path(__file__).parent
-SEEDS = 6
+SEEDS = 12
 
 
 def no_memory_of_pushes(patch):
@@ -58,7 +61,7 @@ def an_update_without_a_new_version(patch):
 
 
 def parameters_lent_while_they_are_written(patch):
-    def rows(_self, stored, start, stop):
+    def rows(_self, stored, start, stop, *_):
         array = stored.parameters
         return array[start:stop] if array.ndim else array
 
@@ -115,12 +118,25 @@ def no_bound_on_what_is_in_flight(patch):
 def whoever_lives_is_forgotten_with_those_who_left(patch):
     replace_roster = LiveReplicas.replace
 
-    def all_of_them(self, roster):
+    def all_of_them(self, *roster):
         before = tuple(self.live)
-        replace_roster(self, roster)
+        replace_roster(self, *roster)
         return before
 
     patch.setattr(LiveReplicas, "replace", all_of_them)
+
+
+def what_must_arrive_is_told_once(patch):
+    patch.setattr(Session, "due", lambda _self, _now: [])
+    patch.setattr(Session, "again", lambda _self, _now: [])
+
+
+def a_coordinator_that_begins_anew_remembers_nothing(patch):
+    patch.setattr(Disk, "write_state", lambda _self, _task: None)
+
+
+def what_is_told_does_not_wait_for_the_disk(patch):
+    patch.setattr(memory, "_rests_on_it", lambda _effect: False)
 
 
 def nobody_is_ever_gone(patch):
@@ -139,6 +155,9 @@ BUGS = [
     (no_bound_on_what_is_in_flight, "small_messages"),
     (whoever_lives_is_forgotten_with_those_who_left, "lossy_and_crowded"),
     (nobody_is_ever_gone, "synchronous"),
+    (what_must_arrive_is_told_once, "coordinator_connections_break"),
+    (a_coordinator_that_begins_anew_remembers_nothing, "coordinator_restart"),
+    (what_is_told_does_not_wait_for_the_disk, "coordinator_slow_disk"),
 ]
 
 

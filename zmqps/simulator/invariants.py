@@ -5,31 +5,33 @@
   never goes back within a term (`history`).
 - What a shard says of a push is true, and versions rise over all that shards answer.
 - A push that is acknowledged was applied to each of its blocks. It stays there over restores and
-  failovers; with a single copy of each block it may be lost, and then the logs say so.
+  failovers; with a single copy of each block it may be lost, and then the logs say so. A replica
+  that says that it has stopped has had all of its pushes acknowledged.
 - What a fetch returns was, bit by bit, a block's value at the version that it names; with several
   copies, it is not lost either.
-- Every key has one owner in each epoch, and there is one route table of each epoch.
+- Every key has one owner in each epoch, and there is one route table of each epoch. Every
+  incarnation is given to one process.
 - What waits at a process is within the budgets.
 - Something moves, once no fault lasts any more: pushes are applied, processes come and go,
   checkpoints are written (`Liveness`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from zmqps.actors.base import Array, Effect, Event, Finished, Post, Send, Tick
+from zmqps.actors.base import Array, Effect, Event, Finished, Note, Post, Send, Tick
 from zmqps.actors.broker.core import BrokerCore
 from zmqps.actors.coordinator.tasks import WriteManifest
-from zmqps.actors.replica.control import ControlCore
 from zmqps.actors.replica.fetch import FetchCore
 from zmqps.actors.replica.orders import FetchResult, PushOrder, PushResult
 from zmqps.actors.replica.push import PushCore
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.core import ShardCore
+from zmqps.protocol.events import Welcomed
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Fetched, Message, Pushed
+from zmqps.protocol.messages import Fetched, Message, Pushed, Stopped
 from zmqps.protocol.parts import Version
 from zmqps.protocol.settings import ClusterSettings
+from zmqps.simulator.cluster import COORDINATOR
 from zmqps.simulator.faults import Script
 from zmqps.simulator.history import BrokenError, Copy, History, Push, digest, hold
 from zmqps.simulator.process import Actor, Process
@@ -58,7 +60,7 @@ class Judge:
         self._answered: dict[int, set[Push]] = {key: set() for key in layout.by_key}
         self._shown: dict[int, Version] = {}  # the highest that any shard has answered, by key
         self._taken_over: dict[tuple[int, int], int] = {}  # key, term → updates it went on from
-        self._well: list[int] = []  # incarnations of replicas that ended without error
+        self._welcomed: dict[int, Process] = {}
         self._owners: dict[tuple[int, int], Process] = {}
         self._ranges: dict[int, tuple[tuple[int, int], ...]] = {}
 
@@ -82,24 +84,25 @@ class Judge:
         if isinstance(event, Finished) and isinstance(event.task, WriteManifest):
             self.moved_at = actor.process.clock.now
         for effect in effects:
-            if isinstance(effect, Post):
-                self._posted(effect.item)
+            self._done(actor.process, effect)
+
+    def _done(self, process: Process, effect: Effect) -> None:
+        match effect:
+            case Post(item=item):
+                self._posted(item)
+            case Send(message=Message(body=Stopped(), incarnation=who)):
+                self._stopped(who)
+            case Note(event=Welcomed(incarnation=who)):
+                self._is_welcomed(process, who)
 
     def started(self, process: Process) -> None:
         """Note that somebody has come."""
         self.moved_at = process.clock.now
 
     def ended(self, process: Process) -> None:
-        """Note who ended well: all of its pushes must be acknowledged then."""
+        """Note that somebody has left."""
         self.moved_at = process.clock.now
         self._copies.pop(process, None)
-        if process.owner and not (process.killed or process.errors):
-            self._well.append(_incarnation(process))
-
-    def left_over(self) -> list[str]:
-        """Say which pushes were never acknowledged, of replicas that ended well."""
-        lacking = sorted(self.orders.keys() - self.acknowledged)
-        return [f"push {push} was never acknowledged" for push in lacking if push[0] in self._well]
 
     # --- Shards -----------------------------------------------------------------------------------
 
@@ -200,6 +203,19 @@ class Judge:
         if not self.sums:
             self.orders.pop(push, None)
 
+    def _is_welcomed(self, process: Process, incarnation: int) -> None:
+        who = self._welcomed.setdefault(incarnation, process)
+        hold(who is process, f"{who.name} and {process.name} are both incarnation {incarnation}")
+
+    def _stopped(self, incarnation: int) -> None:
+        """Look whether all pushes of a replica that says that it has stopped are acknowledged."""
+        lacking = sorted(
+            push for push in self.orders if push[0] == incarnation and push not in self.acknowledged
+        )
+        hold(
+            not lacking, f"pushes {lacking[:3]} of a replica that has stopped are not acknowledged"
+        )
+
     @property
     def gap_s(self) -> float:
         """The longest time between two pushes that were applied."""
@@ -208,7 +224,10 @@ class Judge:
 
 
 class Liveness:
-    """Sees to it that nothing is stuck: `still_s` after a move, and the last fault, is another."""
+    """Sees to it that nothing is stuck: `still_s` after a move, and the last fault, is another.
+
+    Whoever outlives the coordinator of its run has nowhere to go, and leaves at a deadline.
+    """
 
     def __init__(self, judge: Judge, script: Script, still_s: float):
         self.judge, self.script, self.still_s = judge, script, still_s
@@ -218,7 +237,7 @@ class Liveness:
         del event, effects
         cluster = self.script.cluster
         still_s = actor.process.clock.now - max(self.judge.moved_at, self.script.calm_at)
-        if still_s > self.still_s:
+        if still_s > self.still_s and COORDINATOR in cluster.processes:
             raise BrokenError(f"nothing has moved for {still_s:.0f} s: {cluster.progress}")
 
     def started(self, process: Process) -> None:
@@ -232,9 +251,3 @@ def _held(core: ShardCore) -> Iterator[Blocks]:
     """Yield the blocks of which a shard holds copies."""
     if core.blocks is not None:
         yield core.blocks
-
-
-def _incarnation(process: Process) -> int:
-    control: Any = process.actors["control"].core
-    assert isinstance(control, ControlCore)
-    return control.membership.incarnation

@@ -281,6 +281,7 @@ class Process:
         self.owner = ""  # the actor that posts to "owner" go to
         self.alive, self.frozen, self.killed = True, False, False
         self.errors: list[str] = []
+        self.ended_at = math.inf
         self._ending = ending
 
     @property
@@ -346,7 +347,7 @@ class Process:
     def _end(self, leave: Callable[[Actor], None]) -> None:
         if not self.alive:
             return
-        self.alive = False
+        self.alive, self.ended_at = False, self.clock.now
         for actor in self.actors.values():
             if not actor.done:
                 actor.done = True

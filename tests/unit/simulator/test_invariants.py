@@ -190,7 +190,9 @@ def test_there_is_one_route_table_of_each_epoch():
 
 def test_something_moves_unless_a_fault_lasts():
     judge = SimpleNamespace(moved_at=1000.0)
-    script = SimpleNamespace(calm_at=1020.0, cluster=SimpleNamespace(progress="training"))
+    script = SimpleNamespace(
+        calm_at=1020.0, cluster=SimpleNamespace(progress="training", processes=["coordinator"])
+    )
     clock = SimpleNamespace(now=1049.0)
     actor = SimpleNamespace(process=SimpleNamespace(clock=clock))
     liveness = Liveness(judge, script, still_s=30)
@@ -200,3 +202,12 @@ def test_something_moves_unless_a_fault_lasts():
         liveness.handled(actor, Tick(), [])
     judge.moved_at = 1045.0
     liveness.handled(actor, Tick(), [])
+
+
+def test_a_replica_that_has_stopped_has_had_its_pushes_acknowledged():
+    judge = World().judge
+    judge.orders[1, 1] = judge.orders[2, 1] = {}
+    judge.acknowledged.add((1, 1))
+    judge._stopped(1)
+    with pytest.raises(BrokenError, match=r"pushes \[\(2, 1\)\] of a replica that has stopped"):
+        judge._stopped(2)
