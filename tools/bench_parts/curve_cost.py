@@ -88,8 +88,8 @@ def curve_cost() -> dict[str, Any]:
             "figure": plain["4 MiB"] / curve["4 MiB"],
             "unit": "x",
             "target": TARGET,
-            "how": f"messages of 4 MiB, in frames of 1 MiB, there and back over one TCP hop on loopback, with keys "
-            f"against without; medians of {ROUNDS} rounds in turn",
+            "how": "messages of 4 MiB, in frames of 1 MiB, there and back over one TCP hop on "
+            f"loopback, with keys against without; medians of {ROUNDS} rounds in turn",
             "notes": [_told(name, plain[name], curve[name]) for name in SIZES],
         }
     }
