@@ -27,8 +27,7 @@ from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Release, Role
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.runs.folder import ADDRESS, leave_job, lives, read_state, read_summary
-from zmqps.runs.managed import ManagedCoordinator
+from zmqps.runs.folder import ADDRESS, leave_job, read_state, read_summary
 from zmqps.runs.telling import CoordinatorStory, MemberStory, Overheard, on_release, tell
 from zmqps.runtime.checkpoint import newest_checkpoint, read_manifest
 from zmqps.runtime.client import Client
@@ -227,7 +226,10 @@ def coordinator(
     host = host_id()
     log = open_log("coordinator", host, cluster.log_bytes_max)
     log.begin(run_dir / LOGS, "coordinator", settings=events.settings_digest(cluster.model_dump()))
+    state = None if resume else read_state(run_dir)
     folder = newest_checkpoint(resume) if resume else None
+    if state and state["folder"]:
+        folder = Path(state["folder"])
     core = CoordinatorCore(
         run=run_dir.name,
         run_dir=str(run_dir.absolute()),
@@ -236,7 +238,7 @@ def coordinator(
         managed=managed,
         restored=read_manifest(folder) if folder else None,
         restored_folder=str(folder.absolute()) if folder else "",
-        state=read_state(run_dir),
+        state=state,
     )
     (run_dir / ADDRESS).write_text(
         json.dumps({"endpoints": endpoints, "pid": os.getpid(), "host": host})
@@ -244,7 +246,7 @@ def coordinator(
     story = CoordinatorStory(endpoints, run_dir, lambda: _state(core))
     loop = Loop(
         "coordinator",
-        ManagedCoordinator(core, host, lives) if managed else Overheard(core, story.listen),
+        core if managed else Overheard(core, story.listen),
         context=context,
         log=log,
         mailbox=Mailbox(),

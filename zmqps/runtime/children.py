@@ -40,6 +40,8 @@ class Child:
     """One process. `code` is None while it lives, negative for a signal."""
 
     role: str
+    arguments: tuple[str, ...]
+    threads: int
     process: subprocess.Popen[bytes]
     pidfd: int
     output: Path
@@ -111,6 +113,8 @@ class Children:
             )
         child = Child(
             role,
+            tuple(arguments),
+            threads,
             process,
             os.pidfd_open(process.pid),
             early.replace(self._folder / f"{role}-{process.pid}.stderr"),

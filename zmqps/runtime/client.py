@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from zmqps.actors.base import Array, Core, Posted, frozen
 from zmqps.actors.membership import BeginLog, Membership
@@ -35,15 +34,15 @@ from zmqps.actors.replica.orders import (
     PushResult,
 )
 from zmqps.actors.replica.push import PushCore
-from zmqps.actors.settings import first_problem
 from zmqps.optim.settings import ConstantSchedule, RuleSettings, ScheduleSettings
 from zmqps.protocol.errors import LocalError
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Role, Welcome
 from zmqps.protocol.parts import Version
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.protocol.tensors import Initial, TensorSpec
+from zmqps.protocol.tensors import TensorSpec
 from zmqps.runtime.addresses import LOOPBACK, PORT, Told, read_endpoint
+from zmqps.runtime.given import arrays_of, check_gradient, settings_of, specs_of
 from zmqps.runtime.ipc import host_id
 from zmqps.runtime.log import open_log
 from zmqps.runtime.loop import Inline, Loop, TaskHandler
@@ -131,6 +130,8 @@ class Client:
         self._push = 0
         self._pushes: dict[int, int] = {}  # number → bytes, of those not acknowledged
         self._last_push: PushResult | None = None
+        self._incarnation = 0
+        self._given_up = ""  # why pushes will not be acknowledged, until it was told
         self._ready = False  # all shards have values
         self._values: dict[str, Array] = {}  # first values, for when they are asked for
         self._left: LeaveOrder | None = None
@@ -198,10 +199,10 @@ class Client:
         later one are not used, and one whose tensors or rule differ is refused (ClusterError).
         Raises LocalError, a ValueError, for what cannot be declared anywhere.
         """
-        rule = _settings(RuleSettings, update, "update")
-        plan = _settings(ScheduleSettings, schedule or ConstantSchedule(), "schedule")
-        values = {} if isinstance(tensors, Sequence) else _arrays("tensors", tensors)
-        specs = tuple(tensors) if isinstance(tensors, Sequence) else _specs(values)
+        rule = settings_of(RuleSettings, update, "update")
+        plan = settings_of(ScheduleSettings, schedule or ConstantSchedule(), "schedule")
+        values = {} if isinstance(tensors, Sequence) else arrays_of("tensors", tensors)
+        specs = tuple(tensors) if isinstance(tensors, Sequence) else specs_of(values)
         welcome = self.connect()
         layout = Layout(specs, int(welcome.cluster["block_bytes_max"]))
         if self.layout is not None and self.layout.digest != layout.digest:
@@ -262,16 +263,17 @@ class Client:
         It waits only when `push_window_bytes` are on their way already.
         """
         layout = self._layout()
-        arrays = _arrays("gradients", gradients)
+        arrays = arrays_of("gradients", gradients)
         for name, array in arrays.items():
-            _check_gradient(name, array, layout)
+            check_gradient(name, array, layout)
         arrays = {n: a.copy() for n, a in arrays.items()} if copy else arrays
         nbytes = sum(array.nbytes for array in arrays.values())
         self._wait(lambda: self._has_room(nbytes), 60.0, "room in the push window")
         self._push += 1
         self._pushes[self._push] = nbytes
         reads = dict(self._versions)
-        self.posts["push"].post(PushOrder(self._push, self._push, 1, arrays, reads))
+        number, who = self._push, self._incarnation
+        self.posts["push"].post(PushOrder(number, number, 1, arrays, reads, incarnation=who))
         return self._push
 
     def finish_pushes(self, timeout_s: float | None = 60.0) -> None:
@@ -283,7 +285,7 @@ class Client:
     def _wait(self, done: Any, timeout_s: float | None, what: str) -> None:
         began = time.monotonic()
         self._take(0.0)
-        while not done():
+        while self._sound() and not done():
             if self._left is not None:
                 raise ClusterError(self._left.error or "the cluster has ended the run")
             if error := next((loop.error for loop in self.loops if loop.error), None):
@@ -292,6 +294,13 @@ class Client:
             if timeout_s is not None and waited > timeout_s:
                 raise ClusterError(f"waited {waited:.0f} s for {what}")
             self._take(0.2)
+
+    def _sound(self) -> bool:
+        """Raise ClusterError, once, when pushes were given up: nobody will acknowledge them."""
+        given_up, self._given_up = self._given_up, ""
+        if given_up:
+            raise ClusterError(given_up)
+        return True
 
     def _take(self, timeout_s: float) -> None:
         """Take what the threads have posted, waiting for the first for at most `timeout_s`."""
@@ -303,18 +312,28 @@ class Client:
     def _posted(self, item: object) -> None:
         match item:
             case Connected(welcome):
-                self.welcome = welcome
+                self._joined(welcome)
             case DeclareResult(declared):
                 self._ready = declared.ready
                 if declared.create and self._values:
                     self._create()
             case FetchResult() as result:
                 self._store(result)
-            case PushResult() as result:
+            case PushResult() as result if result.incarnation in (0, self._incarnation):
                 self._pushes.pop(result.number, None)
                 self._last_push = result
             case LeaveOrder() as left:
                 self._left = left
+
+    def _joined(self, welcome: Welcome) -> None:
+        """Begin as a new incarnation; what was not acknowledged before is given up."""
+        self.welcome, self._incarnation = welcome, welcome.incarnation
+        if self._pushes:
+            self._given_up = (
+                f"{len(self._pushes)} pushes are given up: the coordinator had taken this client "
+                f"for gone, and it has joined again, as {welcome.name}"
+            )
+        self._push, self._pushes = 0, {}
 
     def _create(self) -> None:
         """Send the first values: this client is the one whose count."""
@@ -350,49 +369,3 @@ def _endpoint(told: str | None) -> str:
         return read_endpoint(Told("coordinator", told), PORT)
     found = os.environ.get("ZMQPS_COORDINATOR") or LOOPBACK
     return read_endpoint(Told("ZMQPS_COORDINATOR", found), PORT)
-
-
-def _settings(kind: Any, value: object, place: str) -> dict[str, Any]:
-    """Return settings as plain values. Raises LocalError that names the first that is wrong."""
-    try:
-        settings = TypeAdapter[Any](kind).validate_python(value)
-    except ValidationError as error:
-        raise LocalError(first_problem(error, place, value)) from None
-    plain: dict[str, Any] = settings.model_dump(mode="json")
-    return plain
-
-
-def _arrays(place: str, values: object) -> dict[str, Array]:
-    """Return arrays by name, as `_array` does. Raises LocalError."""
-    if not isinstance(values, Mapping):
-        raise LocalError(f"{place}: {values!r:.60} is no mapping of names to arrays")
-    for name in values:
-        if not isinstance(name, str):
-            raise LocalError(f"{place}: the name {name!r:.60} is no text")
-    return {name: _array(name, value) for name, value in values.items()}
-
-
-def _specs(values: Mapping[str, Array]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(name, array.shape, array.dtype.name, Initial("given"))  # type: ignore[arg-type]
-        for name, array in values.items()
-    )
-
-
-def _array(name: str, value: Any) -> Array:
-    """Return a C-contiguous float array of this machine's byte order, with its rank kept."""
-    array = np.asarray(value, order="C")
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if array.dtype.name not in ("float32", "float64"):
-        raise LocalError(f"{name}: dtype {array.dtype}, must be float32 or float64")
-    return array
-
-
-def _check_gradient(name: str, array: Array, layout: Layout) -> None:
-    spec = layout.by_name.get(name)
-    if spec is None:
-        raise LocalError(f"{name}: no such tensor; declared are {', '.join(layout.by_name)}")
-    if array.shape != spec.shape or array.dtype.name != spec.dtype:
-        raise LocalError(
-            f"{name}: gradient is {array.dtype} {array.shape}, must be {spec.dtype} {spec.shape}"
-        )

@@ -1,13 +1,16 @@
 """A whole cluster on this machine: starts its processes, watches them, and lets none behind.
 
-The coordinator decides what happens in the run; this decides what happens to processes. A replica
-that dies is reported and the others go on, unless it was the last. When a broker or a shard dies,
-the coordinator ends the run; when the coordinator dies, or takes too long to end, all are ended.
+The coordinator decides what happens in the run; this decides what happens to processes. One that
+was killed is started again, unless that happens too often; one that ends by itself with an error is
+not: it would end again. A replica that is not started again is missed by nobody, unless it was
+the last. When a broker or a shard has ended for good, the coordinator ends the run; when the
+coordinator has, or takes too long to end, all are ended.
 """
 
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +23,13 @@ from zmqps.runtime.children import Child, Children
 from zmqps.runtime.interrupts import Interrupts
 from zmqps.runtime.ipc import ipc_endpoint, sweep
 from zmqps.runtime.observer import Observer, ObserverError
+from zmqps.runtime.record import STATE
 from zmqps.runtime.run_folder import LOGS
 
 STATUS_EVERY_S = 0.5
+RESTARTS, RESTARTS_S = 5, 60.0
+"""How often a process that was killed is started again, within so many seconds."""
+
 LEAVE_S = 15.0
 """How long the others may take to end once the coordinator has ended well."""
 
@@ -85,6 +92,7 @@ class _Launch:
             variables["ZMQPS_KEYS"] = str(keys.expanduser().absolute())
         self.children = Children(run_dir / LOGS, variables)
         self.failures: list[str] = []
+        self.restarted_at: dict[Child, deque[float]] = {}  # with those of the processes before it
         self.names: dict[int, str] = {}
         self.said: list[list[str]] = []
         self.interrupts = 0
@@ -115,9 +123,9 @@ class _Launch:
         folder = ["--resume" if resume else "--run-dir", str(self.run_dir)]
         bind = ["--bind", self.endpoint, "--bind", "tcp://127.0.0.1:0"]
         start = self.children.start
-        self.coordinator = start(
-            "coordinator", ["coordinator", "--managed", "--job", job, *folder, *bind]
-        )
+        words = ["coordinator", "--managed", "--job", job, *bind]
+        self.coordinator = start("coordinator", [*words, *folder])
+        self.coordinator_with_state = (*words, "--run-dir", str(self.run_dir))
         start("broker", ["broker"])
         for _ in range(self.cluster.shards):
             start("shard", ["shard"])
@@ -143,10 +151,10 @@ class _Launch:
 
     def _ended(self, child: Child) -> None:
         """Decide what the end of a process means for the others."""
+        if self._start_again(child):
+            return
         if child.code and not (self.interrupts and child.code in INTERRUPTED):
             self._fail(child.story(self._name(child)), child.words())
-            if self.coordinator.code is None:  # else it would wait for `gone_ms`
-                self.coordinator.process.send_signal(signal.SIGCHLD)
         if child is self.coordinator:
             self._expect_end(LEAVE_S if child.code == 0 else 0.0)
         elif child.role != "replica":
@@ -159,6 +167,30 @@ class _Launch:
                 self.on_note("no replica is left: the run ends")
                 self._ask_to_end()
             self._expect_end(self._patience_s)
+
+    def _start_again(self, child: Child) -> bool:
+        """Start a process again that was killed, unless the run ends, or it was too often."""
+        now = time.monotonic()
+        times = self.restarted_at.pop(child, None) or deque(maxlen=RESTARTS)
+        often = len(times) == RESTARTS and now - times[0] < RESTARTS_S
+        killed = child.code is not None and child.code < 0
+        if not killed or often or self.interrupts or self.deadline is not None:
+            return False
+        times.append(now)
+        words = child.arguments
+        if child is self.coordinator and (self.run_dir / STATE).exists():
+            words = self.coordinator_with_state  # not once more from a checkpoint
+        try:
+            again = self.children.start(child.role, words, child.threads)
+        except OSError as error:
+            self.on_note(f"{child.role} cannot be started again: {error}")
+            return False
+        if child is self.coordinator:
+            self.coordinator = again
+        self.restarted_at[again] = times
+        name = self._name(child) or child.role
+        self.on_note(f"{name} (process {child.process.pid}) {child.end()}: started again")
+        return True
 
     @property
     def _patience_s(self) -> float:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 from zmqps.actors.base import Interrupted
@@ -25,11 +24,6 @@ LEAVE_S = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass(frozen=True, slots=True)
-class SomebodyDied:
-    """An item that is posted: a process of this host has died that may be a member."""
-
-
 def run_process(
     loops: Sequence[Loop], log: Log, *, context: Context, gate: Gate | None = None
 ) -> int:
@@ -37,7 +31,6 @@ def run_process(
 
     The process ends when the main loop does, or any loop with an error: the others are stopped.
     SIGINT and SIGTERM post `Interrupted` to the main loop once; a second one kills the process.
-    SIGCHLD posts `SomebodyDied`: a launcher sends it when another of its children has died.
     Errors go to standard error, a line each, and make the exit code 1.
     """
     ended: queue.SimpleQueue[Loop] = queue.SimpleQueue()
@@ -101,11 +94,7 @@ def _signals_to(mailbox: Mailbox) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
-    def died(_number: int, _frame: FrameType | None) -> None:
-        mailbox.post(SomebodyDied())
-
     before = {number: signal.signal(number, first) for number in SIGNALS}
-    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, died)
     try:
         yield
     finally:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from tests.unit.actors.replica.scripted import welcome
+from zmqps.actors.replica.orders import Connected
 from zmqps.protocol.errors import LocalError
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.tensors import Initial, TensorSpec
-from zmqps.runtime.client import Client, ClusterError, _array
+from zmqps.runtime.client import Client, ClusterError
+from zmqps.runtime.given import array_of
 
 SGD = {"rule": "sgd", "rate": 0.1}
 LAYOUT = Layout((TensorSpec("w", (3,), "float32", Initial("given")),), 1 << 20)
@@ -21,7 +23,7 @@ def client():
 
 
 def test_arrays_of_another_byte_order_become_native():
-    array = _array("w", np.arange(3, dtype=">f4"))
+    array = array_of("w", np.arange(3, dtype=">f4"))
     assert array.dtype == np.dtype("float32")
     assert array.dtype.isnative
     assert array.tolist() == [0, 1, 2]
@@ -74,3 +76,13 @@ def test_an_address_may_be_written_as_on_the_command_line(address):
 def test_an_address_that_is_none_is_refused_at_once(address):
     with pytest.raises(ValueError, match="coordinator: "):
         Client(address)
+
+
+def test_pushes_of_a_client_that_was_taken_for_gone_are_given_up_and_it_says_so_once(client):
+    client._posted(Connected(welcome(7), "here"))
+    client._pushes = {1: 8, 2: 8}
+    client._posted(Connected(welcome(9), "here"))
+    with pytest.raises(ClusterError, match="2 pushes are given up: .* taken this client for gone"):
+        client.finish_pushes()
+    client.finish_pushes()
+    assert client._push == 0

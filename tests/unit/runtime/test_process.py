@@ -141,14 +141,6 @@ def test_what_strangers_say_does_nothing_to_the_terminal(start):
     assert finish(child)[2] == "zmqps: ?[31mred\n"
 
 
-def test_that_somebody_died_is_posted(start):
-    died = "if event == Posted(process.SomebodyDied()): say('died'); return [Exit()]"
-    child = start(died)
-    folder_of(child)
-    child.send_signal(signal.SIGCHLD)
-    assert finish(child) == (0, "died\n", "")
-
-
 def test_a_loop_that_hangs_is_named_and_holds_nothing_up(start):
     hang = "process.LEAVE_S = 0.1; hung.set(); threading.Event().wait()"
     child = start("hung.wait(); return [Exit()]", hang)

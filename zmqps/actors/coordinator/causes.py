@@ -96,7 +96,7 @@ class Causes:
         targets = agreement is not None and agreement.training is not None
         if due := self.if_due(now):
             return due
-        if targets and (self.managed or not bye):
+        if targets and self.managed and bye:
             why = "all replicas have left"
             error = f"{why} before the target was reached; the last was {who}"
             if not self.members.of("broker"):

@@ -21,10 +21,14 @@ SCHEMA = 1
 
 
 def state_of(members: Members, training: Training, ending: Ending, now: float) -> dict[str, Any]:
-    """Return the state, of plain values only. `over`: there is nothing to go on with."""
+    """Return the state, of plain values only.
+
+    `over`: there is nothing to go on with; `folder`: of the checkpoint that the run went on from.
+    """
     return {
         "schema": SCHEMA,
         "over": ending.phase in ("leaving", "left"),
+        "folder": training.folder,
         "start": members.start,
         "incarnation": members.incarnation,
         "numbers": dict(members.numbers),

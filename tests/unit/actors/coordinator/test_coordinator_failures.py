@@ -162,12 +162,17 @@ def test_a_managed_cluster_ends_when_its_replicas_have_left():
     assert rig.manifests
 
 
-def test_replicas_that_vanish_end_the_run_after_a_checkpoint():
-    rig = Rig().base()
-    rig.replica().train(5).silent = True
+@pytest.mark.parametrize("managed", [True, False])
+def test_replicas_that_vanish_are_waited_for_after_a_checkpoint(managed):
+    rig = Rig(managed=managed).base()
+    rig.replica(declare(steps=9)).train(5).silent = True
     rig.tick(11)
-    assert rig.exit.error.startswith("all replicas have left")
-    assert rig.manifests
+    assert len(rig.manifests) == 1
+    assert rig.status()["waiting_for"] == "a replica or client"
+    again = rig.replica(declare(steps=9))
+    assert again.got(Release)[0].step == 5
+    again.train(4)
+    assert rig.exit.error is None
 
 
 def test_clients_without_a_target_may_come_and_go():
