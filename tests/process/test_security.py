@@ -1,6 +1,5 @@
 """A cluster with keys, as people run it on hosts: every connection over TCP, strangers outside."""
 
-import os
 import secrets
 import socket
 
@@ -103,7 +102,7 @@ def test_train_uses_keys_for_all_its_processes(place):
     words = ("train", "softmax.yaml", "--set", "training.steps=20", "--set", "training.epochs=null")
     summary = place.json(*words, "-q", "--keys", "keys", "--run-dir", "run")
     assert summary["pushes_applied"] > 0
-    os.unlink(place.folder / "keys" / "shard.key")
+    (place.folder / "keys" / "shard.key").unlink()
     code, _, err = place.run(*words, "--keys", "keys")
     assert code == 2
     assert "shard.key" in err
