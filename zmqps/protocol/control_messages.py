@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zmqps.protocol.parts import BrokerAt, ShardAt, Version
+from zmqps.protocol.parts import BrokerAt, Seen, ShardAt, Version
 
 Role = Literal["broker", "shard", "replica", "client", "observer"]
 
@@ -99,7 +99,9 @@ class Assign:
 
     `rule` holds `update` (`optim.settings.RuleSettings`), `schedule` (`ScheduleSettings`), `seed`,
     `on_nonfinite`, `sync`; `restore` names the files of the checkpoint to start from (none: first
-    values).
+    values). With `follows`, the incarnation of the shard that has these ranges, the receiver gets
+    the blocks from it, and goes on getting what happens to them; a later assignment without it, in
+    a newer term, lets it serve what it has.
     """
 
     shard: int
@@ -110,14 +112,37 @@ class Assign:
     rule: dict[str, Any]
     roster: tuple[int, ...]
     restore: tuple[str, ...]
+    follows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The shard serves its ranges: all first values are there."""
+    """The shard serves its ranges: all first values are there.
+
+    `seen`: of restored blocks, the pushes that all of them have had, by incarnation.
+    """
 
     blocks: int
     nbytes: int
+    seen: tuple[Seen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Who is to have a copy of a shard's blocks; nobody: it may acknowledge alone."""
+
+    term: int
+    followers: tuple[ShardAt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A shard was restored; of the receiver's pushes it has those up to `last`, and the `later`."""
+
+    shard: int
+    term: int
+    last: int
+    later: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +185,7 @@ class Progress:
     compute_s: float
     wait_s: float
     full_window_steps: int
+    pushes_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from zmqps.protocol.parts import Part, Receipt, Want
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A replica's thread opens a link to a broker, or a broker to a shard; first message on it."""
+    """First on a link: a replica's thread to a broker, a broker to a shard, a shard to another."""
 
-    purpose: Literal["fetch", "push", "broker"]
+    purpose: Literal["fetch", "push", "broker", "shard"]
     window_bytes: int
 
 

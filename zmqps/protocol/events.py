@@ -207,6 +207,20 @@ class PushDone:
 
 
 @dataclass(frozen=True, slots=True)
+class PushesLost:
+    """A shard was restored from its checkpoint, and these pushes of this replica are not in it.
+
+    They had been acknowledged by it, or in part: `first` to `last`, `count` of them.
+    """
+
+    shard: int
+    term: int
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PushGivenUp:
     """A push of a replica that was taken for gone: not all of its blocks have acknowledged it."""
 
@@ -442,5 +456,5 @@ Event = (
     | EvaluationDone | CheckpointDone | CheckpointFailed | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
     | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
-    | PushGivenUp
+    | PushGivenUp | PushesLost
 )  # fmt: skip

@@ -22,10 +22,12 @@ from zmqps.protocol.control_messages import (
     Heartbeat,
     Hello,
     Leave,
+    Mirror,
     Progress,
     Refused,
     RefusedReport,
     Release,
+    Restored,
     Role,
     Roster,
     Routes,
@@ -54,6 +56,7 @@ from zmqps.protocol.sandblaster_messages import (
     PortionDone,
     PortionsSent,
 )
+from zmqps.protocol.shard_messages import Changes, Copy, InStep, Taken
 
 PROTOCOL_VERSION = 1
 
@@ -68,6 +71,8 @@ __all__ = [
     "Body",
     "BrokerReport",
     "Bye",
+    "Changes",
+    "Copy",
     "Create",
     "Created",
     "Declare",
@@ -79,8 +84,10 @@ __all__ = [
     "Fetched",
     "Heartbeat",
     "Hello",
+    "InStep",
     "Leave",
     "Message",
+    "Mirror",
     "Operate",
     "Operated",
     "Portion",
@@ -92,6 +99,7 @@ __all__ = [
     "Refused",
     "RefusedReport",
     "Release",
+    "Restored",
     "Role",
     "Roster",
     "RoundSaved",
@@ -102,6 +110,7 @@ __all__ = [
     "Status",
     "Stop",
     "Stopped",
+    "Taken",
     "Waiting",
     "Welcome",
 ]
@@ -111,6 +120,7 @@ Body = (
     | Roster | Release | Progress | ShardReport | BrokerReport | RefusedReport
     | Evaluate | Evaluated | Save | Saved | Stop | Stopped | Leave | AskStatus | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
+    | Mirror | Restored | Copy | Changes | InStep | Taken
     | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport
 )  # fmt: skip

@@ -64,3 +64,35 @@ class BrokerAt(NamedTuple):
     incarnation: int
     host: str
     endpoints: tuple[str, ...]
+
+
+class Seen(NamedTuple):
+    """What a block has had of an incarnation's pushes: all to `last`, and the `later` ones."""
+
+    incarnation: int
+    last: int
+    later: tuple[int, ...]
+
+
+class Copied(NamedTuple):
+    """A block as it is now; its arrays are the parameters, then the state's in this order."""
+
+    key: int
+    updates: int
+    state: tuple[str, ...]
+    seen: tuple[Seen, ...]
+
+
+class Change(NamedTuple):
+    """What happened to rows [start, stop) of a block: pushes it had, and a gradient.
+
+    `pushes` are (incarnation, number). With `moved`, the next array is the gradient that the rule
+    applied; `updates` is the block's count afterwards.
+    """
+
+    key: int
+    start: int
+    stop: int
+    moved: bool
+    updates: int
+    pushes: tuple[tuple[int, int], ...]

@@ -44,6 +44,11 @@ class ClusterSettings(Settings):
 
     replicas: Count = Field(2, description="Replicas that `zmqps train` starts.")
     shards: Count = Field(2, description="Shards that share the parameters.")
+    shard_copies: Annotated[int, Field(ge=1, le=2)] = Field(
+        1,
+        description="Processes that have the parameters of a shard. With 2, what was acknowledged "
+        "is on both, and one takes over when the other is lost.",
+    )
     compute_threads: Count = Field(1, description="BLAS threads of each replica.")
 
     block_bytes_max: Bytes = Field(

@@ -127,7 +127,7 @@ class _Launch:
         self.coordinator = start("coordinator", [*words, *folder])
         self.coordinator_with_state = (*words, "--run-dir", str(self.run_dir))
         start("broker", ["broker"])
-        for _ in range(self.cluster.shards):
+        for _ in range(self.cluster.shards * self.cluster.shard_copies):
             start("shard", ["shard"])
         for _ in range(self.cluster.replicas):
             start("replica", ["replica", "--model", job], self.cluster.compute_threads)

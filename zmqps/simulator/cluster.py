@@ -114,7 +114,7 @@ class Cluster:
         cluster = self.plan.cluster
         counts: dict[Kind, int] = {
             "broker": self.settings.brokers,
-            "shard": cluster.shards,
+            "shard": cluster.shards * cluster.shard_copies,
             "replica": cluster.replicas,
         }
         for kind, count in counts.items():

@@ -4,111 +4,174 @@ Values are created once: by the shards themselves, from a checkpoint, or by the 
 first among those that live.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from zmqps.actors.base import Effect
 from zmqps.actors.coordinator.agreement import Agreement
 from zmqps.actors.coordinator.members import Member, Members
-from zmqps.protocol.messages import Assign, Assigned, Declared, Routes
-from zmqps.protocol.parts import BrokerAt, ShardAt
+from zmqps.actors.coordinator.slots import Slot, Slots
+from zmqps.protocol.messages import Assign, Assigned, Declared, Mirror, Restored, Routes
+from zmqps.protocol.parts import BrokerAt, Seen, ShardAt
 from zmqps.protocol.routes import RouteTable, balanced, shard_bytes
 
 
 class Assignment:
-    """The table is made once; `ready` stays true once all shards have values."""
+    """The table is made once; `ready` stays true once all blocks have values, and their copies.
+
+    `restore` returns the files of the checkpoint that a lost shard is restored from.
+    """
 
     def __init__(
         self, members: Members, agreement: Agreement, shards: int, *, term: int, epoch: int,
-        restore: tuple[str, ...],
+        restore: Callable[[], tuple[str, ...]], copies: int = 1,
     ):  # fmt: skip
         self.members = members
         self.agreement = agreement
-        self.shards = shards
-        self.term = term
+        self.slots = Slots(shards, copies, term)
         self.table = balanced(agreement.layout, range(shards), epoch)
         self.nbytes = dict.fromkeys(range(shards), 0) | shard_bytes(self.table, agreement.layout)
         self.restore = restore
         self.creator: Member | None = None
         self.ready = False
-        self._told: set[int] = set()  # incarnations of shards that were given ranges
-        self._assigned: dict[int, Assigned] = {}  # by incarnation
+        self._told: dict[int, object] = {}  # by incarnation, what it was told last
+        self._mirrors: dict[int, Mirror] = {}  # by the incarnations of primaries
         self._routes: Routes | None = None
 
     @classmethod
     def restored(
-        cls, members: Members, agreement: Agreement, shards: int, state: Mapping[str, Any]
-    ) -> Self:
+        cls, members: Members, agreement: Agreement, shards: int, state: Mapping[str, Any], *,
+        restore: Callable[[], tuple[str, ...]], copies: int,
+    ) -> Self:  # fmt: skip
         """Return the one that a coordinator had (`state`) which is started anew now."""
         made = cls(
-            members, agreement, shards, term=state["term"], epoch=state["epoch"],
-            restore=tuple(state["restore"]),
+            members, agreement, shards, term=0, epoch=state["epoch"], restore=restore,
+            copies=copies,
         )  # fmt: skip
         made.table = RouteTable(state["epoch"], tuple(tuple(pair) for pair in state["ranges"]))
         made._routes = Routes(state["routes_epoch"], made.table.ranges, (), ())
         made.ready = state["ready"]
+        made.slots.restore(state["slots"])
         return made
 
     def state(self) -> dict[str, Any]:
         """Return what a coordinator that is started anew must know, as plain values."""
         return {
-            "term": self.term,
+            "slots": self.slots.state(),
             "epoch": self.table.epoch,
             "ranges": [list(pair) for pair in self.table.ranges],
             "routes_epoch": self.routes().epoch,
-            "restore": list(self.restore),
             "ready": self.ready,
         }
 
+    @property
+    def term(self) -> int:
+        """The newest term of any slot."""
+        return max(slot.term for slot in self.slots.all)
+
+    def primaries(self) -> list[Member]:
+        """Return the shards that serve, in the order of their slots."""
+        there = {member.incarnation: member for member in self.members.of("shard")}
+        return [there[s.primary] for s in self.slots.all if s.primary in there]
+
     def assign(self, roster: tuple[int, ...], now: float) -> list[Effect]:
-        """Give ranges to each shard that has none yet."""
+        """Tell each process its place, when it does not know it yet."""
+        self.slots.place(self.members.of("shard"))
+        there = {member.incarnation: member for member in self.members.of("shard")}
+        epoch = self.routes().epoch  # that of the routes which name the new owners
         effects: list[Effect] = []
-        for shard in self.members.of("shard"):
-            if shard.incarnation in self._told:
-                continue
-            self._told.add(shard.incarnation)
-            assign = Assign(
-                shard=shard.number,
-                term=self.term,
-                epoch=self.table.epoch,
-                layout=self.agreement.layout.to_wire(),
-                ranges=self.table.ranges,
-                rule=dict(self.agreement.rule),
-                roster=roster,
-                restore=self.restore,
-            )
-            shard.roster = roster
-            effects.append(self.members.send(shard, assign, now))
+        for slot in self.slots.all:
+            for who, follows in ((slot.primary, 0), (slot.follower, slot.primary)):
+                if who in there and self._told.get(who) != (slot.term, follows):
+                    self._told[who] = (slot.term, follows)
+                    there[who].roster = roster
+                    assign = self._assign(slot, epoch, roster, follows)
+                    effects.append(self.members.send(there[who], assign, now))
+        return [*effects, *self._mirror(there, now)]
+
+    def _assign(self, slot: Slot, epoch: int, roster: tuple[int, ...], follows: int) -> Assign:
+        return Assign(
+            shard=slot.number,
+            term=slot.term,
+            epoch=epoch,
+            layout=self.agreement.layout.to_wire(),
+            ranges=self.table.ranges,
+            rule=dict(self.agreement.rule),
+            roster=roster,
+            restore=() if follows else self.restore(),
+            follows=follows,
+        )
+
+    def _mirror(self, there: dict[int, Member], now: float) -> list[Effect]:
+        """Tell each primary who has its copy, or that it is alone."""
+        effects: list[Effect] = []
+        for slot in self.slots.all if self.slots.copies > 1 else ():
+            followers = (_at(slot.number, there[slot.follower]),) if slot.follower in there else ()
+            mirror = Mirror(slot.term, followers)
+            if slot.primary in there and self._mirrors.get(slot.primary) != mirror:
+                self._mirrors[slot.primary] = mirror
+                effects.append(self.members.send(there[slot.primary], mirror, now))
         return effects
 
     def create(self, now: float) -> list[Effect]:
         """Tell a client to send the given values, unless one that lives was told already."""
-        needed = self.agreement.given and not self.restore and not self.ready
+        needed = self.agreement.given and not self.restore() and not self.ready
         creator, trainers = self.creator, self.members.trainers
         if not needed or creator in trainers or not trainers:
             return []
         self.creator = trainers[0]
         return [self.members.send(self.creator, Declared(create=True, ready=False), now)]
 
-    def received(self, shard: Member, assigned: Assigned) -> bool:
-        """Note that a shard has values; say whether it is the last one."""
-        if shard.incarnation not in self._told or self.ready:
-            return False
-        self._assigned[shard.incarnation] = assigned
-        self.ready = not self.waiting
-        return self.ready
+    def received(self, shard: Member, assigned: Assigned, now: float) -> list[Effect]:
+        """Note that a primary has values; trainers are told what a restored one has had of them."""
+        slot = self.slots.of(shard.incarnation)
+        if slot is None or slot.primary != shard.incarnation or slot.has_values:
+            return []
+        lost = slot.held and not slot.keeps
+        slot.has_values = slot.held = True
+        self._look()
+        if not lost:
+            return []
+        had = {seen.incarnation: seen for seen in assigned.seen}
+        effects: list[Effect] = []
+        for trainer in self.members.trainers:
+            seen = had.get(trainer.incarnation, Seen(trainer.incarnation, 0, ()))
+            restored = Restored(slot.number, slot.term, seen.last, seen.later)
+            effects.append(self.members.send(trainer, restored, now))
+        return effects
+
+    def in_step(self, shard: Member, term: int) -> None:
+        """Note that a follower has all that its primary has."""
+        slot = self.slots.of(shard.incarnation)
+        if slot is not None and (slot.follower, slot.term) == (shard.incarnation, term):
+            slot.in_step = True
+            self._look()
+
+    def left(self, shard: Member) -> Slot | None:
+        """Take a process away; return the slot whose only copy it had."""
+        self._told.pop(shard.incarnation, None)
+        self._mirrors.pop(shard.incarnation, None)
+        return self.slots.left(shard.incarnation)
+
+    def again(self) -> None:
+        """Have all shards restored."""
+        self.slots.again()
+
+    def _look(self) -> None:
+        self.ready |= not self.slots.waiting and not self.slots.alone
 
     @property
     def waiting(self) -> list[str]:
         """The shards that do not have their values yet, present or not."""
-        have = {s.number for s in self.members.of("shard") if s.incarnation in self._assigned}
-        return [f"shard-{number}" for number in range(self.shards) if number not in have]
+        return [f"shard-{slot.number}" for slot in self.slots.waiting]
 
     def routes(self) -> Routes:
         """Return who is where; its epoch grows whenever something has changed."""
+        there = {member.incarnation: member for member in self.members.of("shard")}
         shards = tuple(
-            ShardAt(s.number, s.incarnation, s.hello.host, s.hello.endpoints)
-            for s in sorted(self.members.of("shard"), key=lambda shard: shard.number)
+            _at(slot.number, there[slot.primary])
+            for slot in self.slots.all
+            if slot.primary in there
         )
         brokers = tuple(
             BrokerAt(b.incarnation, b.hello.host, b.hello.endpoints)
@@ -123,5 +186,10 @@ class Assignment:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when shards serve what nobody gave them."""
-        assert set(self._assigned) <= self._told
+        there = {member.incarnation for member in self.members.of("shard")}
+        self.slots.check_invariants(there.__contains__)
         assert self.creator is None or self.agreement.given
+
+
+def _at(slot: int, member: Member) -> ShardAt:
+    return ShardAt(slot, member.incarnation, member.hello.host, member.hello.endpoints)

@@ -14,6 +14,7 @@ from zmqps.actors.coordinator.training import Training
 from zmqps.actors.coordinator.waiting import Waiting
 from zmqps.protocol import events
 from zmqps.protocol.messages import ShardReport
+from zmqps.protocol.parts import ShardAt
 
 PROBLEMS_KEPT = 20
 
@@ -71,6 +72,7 @@ class Causes:
         if member.role != "observer":
             effects.append(Note(events.MemberLeft(member.incarnation, member.name, reason)))
         effects += self.training.left(member)
+        loss = self.training.shard_left(member) if member.role == "shard" else ""
         if self.ending.phase in ("leaving", "left"):
             return effects
         lost = f"{member.name} on {member.hello.host} was lost: {reason}"
@@ -78,16 +80,21 @@ class Causes:
             self.problems.append(lost)
         if member.role == "broker":
             self._broker_lost = lost
-        if member.role == "shard" and self.training.ready:
-            whole = self.training.checkpoints.last or self.training.folder
-            way = f"go on from {whole} with" if whole else "there is no checkpoint yet for"
-            error = (
-                f"{member.name} on {member.hello.host} is lost ({reason}) and held the only copy "
-                f"of its parameters; {way} `--resume`"
-            )
-            return [*effects, *self.end(f"{member.name} is lost", now, error=error, save=False)]
+        if loss:
+            self.problems.append(loss)
+            if self.training.agreement is not None and self.training.agreement.given:
+                error = f"{lost}; its parameters were given by a client, and {loss}"
+                return [*effects, *self.end(f"{member.name} is lost", now, error=error, save=False)]
         if last_trainer and self.training.ready and self.ending.running:
             effects += self._last_trainer_left(f"{member.name}: {reason}", now, bye=bye)
+        return effects
+
+    def unreached(self, followers: tuple[ShardAt, ...], now: float) -> list[Effect]:
+        """Take followers for gone that their primary cannot reach: it waits for them in vain."""
+        gone = {at.incarnation for at in followers}
+        effects: list[Effect] = []
+        for member in [m for m in self.members.of("shard") if m.incarnation in gone]:
+            effects += self.left(member, "its primary cannot reach it", now)
         return effects
 
     def _last_trainer_left(self, who: str, now: float, *, bye: bool) -> list[Effect]:
@@ -129,6 +136,8 @@ class Causes:
             return []
         if wait.limit_s is not None and waited_s > wait.limit_s:
             error = f"waited {waited_s:.0f} s for {wait.text}"
+            if wait.kind == "shard" and (whole := self.training.checkpoints.last):
+                error += f"; go on from {whole} with `--resume`"
             return self.end("something did not come", now, error=error, save=wait.kind == "broker")
         if waited_s > self._start_s:
             self._waiting.again(now)

@@ -3,6 +3,7 @@
 Part of the coordinator. One at a time. A checkpoint that fails leaves the one before it as it is.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from zmqps.actors.base import Effect, Note, Work
@@ -13,14 +14,20 @@ from zmqps.protocol.messages import Save, Saved
 
 
 class Checkpoints:
-    """`last` is the folder of the last whole one; `problem` says why the last attempt failed."""
+    """`last` is the folder of the last whole one; `problem` says why the last attempt failed.
+
+    `shards` returns those that serve: they save.
+    """
 
     def __init__(
-        self, members: Members, run_dir: str, *, keep: int, deadline_s: float, number: int
-    ):
-        self.members = members
+        self, shards: Callable[[], list[Member]], members: Members, run_dir: str, *, keep: int,
+        deadline_s: float, number: int,
+    ):  # fmt: skip
+        self.shards, self.members = shards, members
         self.number = number  # of the last attempt
         self.last: str | None = None
+        self.files: list[str] = []  # names of its files
+        self.lbfgs: dict[str, Any] | None = None  # what it keeps of the search
         self.last_at: float | None = None
         self.problem: str | None = None
         self.failed = 0
@@ -49,7 +56,7 @@ class Checkpoints:
         self._manifest, self._since = {**manifest, "number": self.number}, now
         self._files, self._task = {}, None
         save = Save(self.number, self.folder)
-        return [*self.members.send_all(self.members.of("shard"), save, now)]
+        return [*self.members.send_all(self.shards(), save, now)]
 
     def saved(self, shard: Member, saved: Saved) -> list[Effect]:
         """Take a shard's word; when all have saved, have the manifest written."""
@@ -58,7 +65,7 @@ class Checkpoints:
         if saved.error:
             return self._fail(f"{shard.name}: {saved.error}")
         self._files[shard.incarnation] = [list(file) for file in saved.files]
-        shards = self.members.of("shard")
+        shards = self.shards()
         if any(s.incarnation not in self._files for s in shards):
             return []
         files = [file for s in shards for file in self._files[s.incarnation]]
@@ -73,6 +80,8 @@ class Checkpoints:
             return self._fail(error)
         nbytes = sum(nbytes for _, nbytes in task.manifest["files"])
         self.last, self.last_at, self.problem = task.folder, now, None
+        self.files = [name for name, _ in task.manifest["files"]]
+        self.lbfgs = task.manifest.get("lbfgs")
         self._manifest = self._task = None
         done = events.CheckpointDone(self.number, task.folder, nbytes, now - self._since)
         return [Note(done)]
@@ -85,7 +94,7 @@ class Checkpoints:
         """Give up when it takes too long."""
         if not self.busy or now - self._since <= self._deadline_s:
             return []
-        late = [s.name for s in self.members.of("shard") if s.incarnation not in self._files]
+        late = [s.name for s in self.shards() if s.incarnation not in self._files]
         return self._fail(
             f"waited {now - self._since:.0f} s for {', '.join(late) or 'the manifest'}"
         )

@@ -37,6 +37,7 @@ from zmqps.actors.coordinator.tasks import (
     WriteState,
     WriteSummary,
 )
+from zmqps.actors.coordinator.telling import Telling
 from zmqps.actors.coordinator.training import Training
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
@@ -48,7 +49,9 @@ from zmqps.protocol.messages import (
     Evaluated,
     Heartbeat,
     Hello,
+    InStep,
     Message,
+    Mirror,
     Operated,
     PortionDone,
     PortionsSent,
@@ -83,6 +86,7 @@ class CoordinatorCore:
         self.run, self.run_dir, self.host = run, run_dir, host
         self.cluster = cluster
         self.managed = managed
+        self.shards_max = cluster.shards * cluster.shard_copies
         self.members = Members(
             suspect_s=cluster.suspect_ms / 1e3,
             gone_s=cluster.gone_ms / 1e3,
@@ -94,6 +98,7 @@ class CoordinatorCore:
             self.members, cluster, run=run, run_dir=run_dir, restored=restored or {},
             folder=restored_folder, managed=managed,
         )  # fmt: skip
+        self.telling = Telling(self.training)
         self.ending = Ending(
             self.members, self.training.evaluations, self.training.checkpoints,
             deadline_s=cluster.deadline_ms / 1e3,
@@ -123,7 +128,7 @@ class CoordinatorCore:
         if self.ending.running:
             effects += self.training.advance(now)
             effects += self.causes.lbfgs(now)
-        effects += self.training.settle(now, release=self.ending.running)
+        effects += self.telling.settle(now, release=self.ending.running)
         effects += self.ending.advance(now)
         return self.memory.passed(effects, self._to_keep(), now)
 
@@ -131,7 +136,7 @@ class CoordinatorCore:
         """See `actors.base.Core`."""
         for part in (self.members, self.training, self.ending):
             part.check_invariants()
-        assert len(self.members.of("shard")) <= self.cluster.shards
+        assert len(self.members.of("shard")) <= self.shards_max
         assert not self.training.changed or self.training.assignment is None
 
     @property
@@ -148,7 +153,7 @@ class CoordinatorCore:
         training = self.training
         evaluations, checkpoints = training.evaluations, training.checkpoints
         return (
-            self.members.start, self.members.changes, training.settled, evaluations.number,
+            self.members.start, self.members.changes, self.telling.settled, evaluations.number,
             len(evaluations.done), checkpoints.number, checkpoints.last, self.ending.reason,
             self.ending.phase in ("leaving", "left"),
         )  # fmt: skip
@@ -265,7 +270,13 @@ class CoordinatorCore:
         training = self.training
         match message.body:
             case Assigned() as assigned if training.assignment:
-                training.changed |= training.assignment.received(member, assigned)
+                training.changed = True
+                return training.assignment.received(member, assigned, now)
+            case Mirror(followers=followers):
+                return self.causes.unreached(followers, now)
+            case InStep(term=term) if training.assignment:
+                training.changed = True
+                training.assignment.in_step(member, term)
                 return []
             case ShardReport() as report:
                 training.figures.shard(member, report, now)
@@ -289,7 +300,7 @@ class CoordinatorCore:
             self.members.move(member, peer, now)
             told_again += self.members.again(member, now)
         if member is None:
-            refused = self.members.no_entry(peer, hello, self.cluster.shards, actor)
+            refused = self.members.no_entry(peer, hello, self.shards_max, actor)
             if refused is None and not self.ending.admits(hello.role):
                 refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
             if refused is not None:
@@ -303,7 +314,7 @@ class CoordinatorCore:
             effects.append(Note(note))
         if not member.greeted:
             member.greeted, member.closed_at = True, None
-            told_again += self.training.tell_again(member, now)
+            told_again += self.telling.tell_again(member, now)
             told_again += self.members.again(member, now)
         welcome = Welcome(
             member.incarnation, member.name, self.run, self.run_dir, self.host,

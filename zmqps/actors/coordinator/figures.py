@@ -21,7 +21,7 @@ TRAINERS_KEPT = 1024
 """Replicas and clients that are listed, the last ones; the sums hold all."""
 
 NOTHING = Progress(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
-MONOTONE = ("step", "steps", "images", "pushes_started", "pushes_acked", "fetches")
+MONOTONE = ("step", "steps", "images", "pushes_started", "pushes_acked", "fetches", "pushes_lost")
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Figures:
         self.brokers: dict[str, BrokerReport] = {}
         self.loss: float | None = None  # mean, of the last steps that there were
         self._totals = dict.fromkeys(
-            ("steps", "images", "loss_sum", "pushes_acked", "fetches"), 0.0
+            ("steps", "images", "loss_sum", "pushes_acked", "fetches", "pushes_lost"), 0.0
         )
         self._row_steps = self._row_loss = 0.0
         self._began_at: float | None = None
@@ -178,6 +178,11 @@ class Figures:
     def epochs(self) -> float | None:
         """Passes over the training data so far, all replicas together."""
         return self.images / self.epoch_images if self.epoch_images else None
+
+    @property
+    def pushes_lost(self) -> int:
+        """Acknowledged pushes that a shard went back behind, since the last start."""
+        return int(self._totals["pushes_lost"])
 
     @property
     def pushes_acked(self) -> int:

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from zmqps.actors.coordinator.assignment import Assignment
 from zmqps.actors.coordinator.figures import Figures, Trainer
 from zmqps.actors.coordinator.members import Members
 from zmqps.actors.coordinator.run import share_done
@@ -42,9 +43,10 @@ def status(
     run: name. state: waiting, warmstart, training, stopping or done. waiting_for: text, or "".
     seconds: since training began, over resumes.
     members: [{name, role, host, pid, incarnation, state (alive or suspect), silent_ms, endpoints}].
-    routes: {epoch, ranges: [{start, shard}], bytes: {shard: bytes of parameters}}.
+    routes: {epoch, ranges: [{start, shard}], bytes: {shard: bytes of parameters},
+    slots: [{shard, term, primary, follower (names), in_step}]}.
     progress: {steps, images, epochs, images_per_s, loss, accuracy, staleness_mean, staleness_max,
-    pushes_acked, fetches, target, fraction}.
+    pushes_acked, pushes_lost, fetches, target, fraction}.
     replicas: [{name, step, steps, images, images_per_s, loss, pushes_acked, fetches,
     share_of_pushes, wait_share, bytes_in_flight_max, full_window_steps}], clients among them.
     shards: [{name, blocks, nbytes, version_min, version_max, updates, pushes, fetches, duplicates,
@@ -58,11 +60,12 @@ def status(
     What is not known (yet) is None.
     """
     assignment, figures = training.assignment, training.figures
-    routes: dict[str, Any] = {"epoch": 0, "ranges": [], "bytes": {}}
+    routes: dict[str, Any] = {"epoch": 0, "ranges": [], "bytes": {}, "slots": []}
     if assignment is not None:
         ranges = [{"start": start, "shard": shard} for start, shard in assignment.table.ranges]
         epoch, nbytes = assignment.routes().epoch, dict(assignment.nbytes)
-        routes = {"epoch": epoch, "ranges": ranges, "bytes": nbytes}
+        slots = slots_tree(assignment, members)
+        routes = {"epoch": epoch, "ranges": ranges, "bytes": nbytes, "slots": slots}
     tree = {
         **about,
         "seconds": figures.seconds(now),
@@ -78,6 +81,21 @@ def status(
     }
     result: dict[str, Any] = plain(tree)
     return result
+
+
+def slots_tree(assignment: Assignment, members: Members) -> list[dict[str, Any]]:
+    """Return one item for each shard of the route table: which processes have its blocks."""
+    names = {member.incarnation: member.name for member in members.of("shard")}
+    return [
+        {
+            "shard": slot.number,
+            "term": slot.term,
+            "primary": names.get(slot.primary),
+            "follower": names.get(slot.follower),
+            "in_step": slot.in_step,
+        }
+        for slot in assignment.slots.all
+    ]
 
 
 def members_tree(members: Members, now: float) -> list[dict[str, Any]]:
@@ -114,6 +132,7 @@ def progress_tree(training: Training, now: float) -> dict[str, Any]:
         "staleness_mean": mean,
         "staleness_max": largest,
         "pushes_acked": figures.pushes_acked,
+        "pushes_lost": figures.pushes_lost,
         "fetches": figures.fetches,
         "target": target,
         "fraction": share,
@@ -147,7 +166,8 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
 
     `run`, `reason` and `error` (None: none) of the end, `refused` (count by reason), `problems`;
     `checkpoint` (folder of the last whole one), `checkpoint_problem` (of the last attempt);
-    `seconds`, `steps`, `images`, `epochs`, `pushes_applied` (acknowledged by all shards) over
+    `seconds`, `steps`, `images`, `epochs`, `pushes_applied` (acknowledged by all shards),
+    `pushes_lost` (of them) over
     resumes; since the last start: `images_per_s` (mean), `pushes_per_step`, `fetches_per_step`,
     `staleness` (mean, max and histogram of block updates), `replicas`, `shards`, `nonfinite`;
     `final_loss` and `final_accuracy` of the last evaluation, and all `evaluations`; `lbfgs` (None
@@ -170,6 +190,7 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
         "final_accuracy": last.get("accuracy"),
         "final_loss": last.get("loss"),
         "pushes_applied": figures.pushes_acked,
+        "pushes_lost": figures.pushes_lost,
         "pushes_per_step": figures.session_pushes / steps if steps else None,
         "fetches_per_step": figures.fetches / steps if steps else None,
         "staleness": {"mean": mean, "max": largest, "histogram": histogram},

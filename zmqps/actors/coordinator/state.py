@@ -42,7 +42,12 @@ def state_of(members: Members, training: Training, ending: Ending, now: float) -
             "busy": training.evaluations.busy,
             "done": list(training.evaluations.done),
         },
-        "checkpoints": {"number": training.checkpoints.number, "last": training.checkpoints.last},
+        "checkpoints": {
+            "number": training.checkpoints.number,
+            "last": training.checkpoints.last,
+            "files": training.checkpoints.files,
+            "lbfgs": training.checkpoints.lbfgs,
+        },
         "ending": ending.state(),
     }
 
@@ -61,16 +66,17 @@ def restore(
         training.agree(Agreement.read(_declare(state["declared"])))
     if state["assignment"] is not None and training.agreement is not None:
         training.assignment = Assignment.restored(
-            members, training.agreement, training.cluster.shards, state["assignment"]
-        )
+            members, training.agreement, training.cluster.shards, state["assignment"],
+            restore=training.files, copies=training.cluster.shard_copies,
+        )  # fmt: skip
     training.restore(state["training"])
     evaluations, checkpoints = training.evaluations, training.checkpoints
     evaluations.done.extend(state["evaluations"]["done"])
     evaluations.number = state["evaluations"]["number"]
     training.evaluate_again = state["evaluations"]["busy"]
-    checkpoints.number, checkpoints.last = (
-        state["checkpoints"]["number"], state["checkpoints"]["last"],
-    )  # fmt: skip
+    saved = state["checkpoints"]
+    checkpoints.number, checkpoints.last = saved["number"], saved["last"]
+    checkpoints.files, checkpoints.lbfgs = saved["files"], saved["lbfgs"]
     ending.restore(state["ending"])
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from zmqps.actors.base import Effect, Note, Send, Work
+from zmqps.actors.base import Effect, Note, Work
 from zmqps.actors.coordinator.agreement import Agreement, restored_differences, text_of
 from zmqps.actors.coordinator.assignment import Assignment
 from zmqps.actors.coordinator.checkpoints import Checkpoints
@@ -24,7 +24,7 @@ from zmqps.optim.lbfgs import State
 from zmqps.optim.settings import LbfgsSettings
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
-from zmqps.protocol.messages import Declare, Declared, Evaluated, Refused, Roster
+from zmqps.protocol.messages import Declare, Declared, Evaluated, Refused
 from zmqps.protocol.settings import ClusterSettings
 
 SCHEMA = 1
@@ -61,6 +61,7 @@ class Training:
             members, deadline_s, restored.get("evaluations", []), self.figures.totals
         )
         self.checkpoints = Checkpoints(
+            lambda: self.assignment.primaries() if self.assignment else [],
             members,
             run_dir,
             keep=cluster.checkpoints_kept,
@@ -68,8 +69,8 @@ class Training:
             number=restored.get("number", 0),
         )
         self.sandblaster: Sandblaster | None = None  # under L-BFGS, when all values are there
+        self._lbfgs = restored.get("lbfgs")  # what it goes on from
         self.warm = bool(restored.get("warm", False))
-        self.settled = 0  # how often that was done
         self.changed = False  # whether somebody may have to be told something
         self.gathered = not managed  # whether all replicas that were started have come
         self._came: set[int] = set()  # incarnations of replicas
@@ -83,6 +84,11 @@ class Training:
     def ready(self) -> bool:
         """Whether all parameters have values."""
         return self.assignment is not None and self.assignment.ready
+
+    @property
+    def serves(self) -> bool:
+        """Whether all parameters are served now: no shard waits to be restored."""
+        return self.assignment is not None and self.ready and not self.assignment.waiting
 
     # --- What members say ---------------------------------------------------------------------
 
@@ -176,6 +182,8 @@ class Training:
             return Wait("members", " and ".join(texts), start_s)
         if not self.ready and self.assignment is not None:
             return Wait("values", f"values on {', '.join(self.assignment.waiting)}", start_s)
+        if self.assignment is not None and (shards := self.assignment.waiting):
+            return Wait("shard", f"{', '.join(shards)}, to be restored", start_s)
         if not self.members.of("broker"):
             return Wait("broker", "a broker", deadline_s)
         if not self.gathered and self.agreement.sync:
@@ -222,7 +230,7 @@ class Training:
             return []
         if self.assignment is None and not self._missing():
             self._lay_out(self.agreement)
-        if not self.ready:
+        if not self.serves:
             return []
         if self.sandblaster is None and self.agreement.lbfgs is not None:
             self.sandblaster = self._begin_lbfgs(self.agreement, self.agreement.lbfgs, now)
@@ -254,7 +262,8 @@ class Training:
     def save(self, now: float) -> list[Effect]:
         """Begin a checkpoint, unless one is under way."""
         self._saved_s = self.figures.session_seconds(now)
-        return [] if self.checkpoints.busy else self.checkpoints.start(self.manifest(now), now)
+        busy = self.checkpoints.busy or not self.serves
+        return [] if busy else self.checkpoints.start(self.manifest(now), now)
 
     def _begin_lbfgs(
         self, agreement: Agreement, settings: LbfgsSettings, now: float
@@ -265,7 +274,7 @@ class Training:
             self.members, settings, samples, save=self._save_lbfgs,
             reads=lambda: self.checkpoints.busy or self.evaluations.busy,
         )  # fmt: skip
-        saved = self.restored.get("lbfgs") or {}
+        saved = self._lbfgs or {}
         state = State.from_plain(saved["state"]) if saved.get("state") else None
         made.begin(state, saved.get("evaluation", 0), now)
         return made
@@ -296,32 +305,7 @@ class Training:
         )
         return [Note(made), Work(AppendMetrics((row,)))]
 
-    # --- What members should know -------------------------------------------------------------
-
-    def settle(self, now: float, *, release: bool) -> list[Effect]:
-        """Tell members what they do not know yet; with `release`, let replicas train."""
-        if not self.changed or self.assignment is None:
-            return []
-        self.changed = False
-        self.settled += 1
-        effects: list[Effect] = []
-        released = self._release() if release and self.ready else []
-        roster = self._roster()
-        effects += self.assignment.assign(roster, now)
-        actors = self._actors(roster)
-        for shard in self.members.of("shard"):
-            if (shard.roster, shard.actors) != (roster, actors):
-                shard.roster, shard.actors = roster, actors
-                effects.append(self.members.send(shard, Roster(roster, actors), now))
-        effects += self._routes(now)
-        effects += self.assignment.create(now)
-        for member in self.members.trainers if self.ready else []:
-            if not member.told_ready:
-                member.told_ready = True
-                effects.append(self.members.send(member, Declared(False, ready=True), now))
-        for replica in released:
-            effects += self._tell_release(replica, now)
-        return effects
+    # --- How it begins, and what is lost ------------------------------------------------------
 
     def _too_large(self, agreement: Agreement) -> str:
         """Say why the model's blocks cannot be carried; empty if they can."""
@@ -353,73 +337,52 @@ class Training:
 
     def _missing(self) -> list[str]:
         """Say which shards and brokers the cluster cannot begin without."""
-        lacking = self.cluster.shards - len(self.members.of("shard"))
-        texts = [f"{lacking} of {self.cluster.shards} shards"] if lacking else []
+        needed = self.cluster.shards * self.cluster.shard_copies
+        lacking = needed - len(self.members.of("shard"))
+        texts = [f"{lacking} of {needed} shards"] if lacking > 0 else []
         return texts if self.members.of("broker") else [*texts, "a broker"]
 
     def _lay_out(self, agreement: Agreement) -> None:
         """Make the route table: all shards and a broker are there, and a model."""
-        files = tuple(f"{self.folder}/{name}" for name, _ in self.restored.get("files", ()))
         self.assignment = Assignment(
             self.members,
             agreement,
             self.cluster.shards,
             term=self.term,
             epoch=self.restored.get("epoch", 0) + 1,
-            restore=files,
+            restore=self.files,
+            copies=self.cluster.shard_copies,
         )
         self.changed = True
 
-    def _roster(self) -> tuple[int, ...]:
-        """Return whose pushes shards are to take: clients, and replicas that train.
+    def files(self) -> tuple[str, ...]:
+        """Return the files of the checkpoint that shards are restored from; () without one."""
+        if self.checkpoints.last is not None:
+            return tuple(f"{self.checkpoints.last}/{name}" for name in self.checkpoints.files)
+        return tuple(f"{self.folder}/{name}" for name, _ in self.restored.get("files", ()))
 
-        A synchronous round waits for everybody in it, so no replica is in it before it is released,
-        nor when it has stopped.
-        """
-        return tuple(
-            member.incarnation
-            for member in self.members.trainers
-            if member.role == "client" or (member.released and not member.stopped)
-        )
+    def shard_left(self, member: Member) -> str:
+        """Take a shard away; say what is lost with it, "" if nothing is."""
+        if self.assignment is None:
+            return ""
+        slot = self.assignment.left(member)
+        if slot is None or not self.ready:
+            return ""
+        if self.agreement is not None and self.agreement.lbfgs is not None:
+            self._search_again()
+        whole = self.checkpoints.last or self.folder
+        back = f"to checkpoint {whole}" if whole else "to its first values: there is no checkpoint"
+        return f"shard-{slot.number} goes back {back}"
 
-    def _actors(self, roster: tuple[int, ...]) -> tuple[str, ...]:
-        """Return the names of the keys of those in the roster; () if none has one."""
-        named = {member.incarnation: member.actor for member in self.members.trainers}
-        actors = tuple(named[incarnation] for incarnation in roster)
-        return actors if any(actors) else ()
-
-    def _routes(self, now: float) -> list[Send]:
+    def _search_again(self) -> None:
+        """Go back to the last checkpoint as a whole: vectors of different iterates fit nothing."""
         assert self.assignment is not None
-        routes = self.assignment.routes()
-        sends = []
-        for member in self.members.of("broker", "shard", "replica", "client"):
-            if member.routes is not routes:
-                member.routes = routes
-                sends.append(self.members.send(member, routes, now))
-        return sends
-
-    def _release(self) -> list[Member]:
-        """Say which replicas may train now: all of them, or one while the warmstart lasts."""
-        replicas = self.members.replicas
-        if self.agreement and self.agreement.sync and not self.gathered:
-            replicas = []  # a round is one push of each of them
-        if not self.warm:
-            replicas = replicas if not any(r.released for r in replicas) else []
-            replicas = replicas[:1]
-        released = [replica for replica in replicas if replica.released is None]
-        for replica in released:
-            replica.released = self.seats.take(replica.incarnation)
-        return released
-
-    def tell_again(self, member: Member, now: float) -> list[Effect]:
-        """Tell what a coordinator before this one may have told already, or not come to tell."""
-        return [*self.members.send_all([member], member.released, now)] if member.released else []
-
-    def _tell_release(self, replica: Member, now: float) -> list[Effect]:
-        release = replica.released
-        assert release is not None
-        note = events.ReplicaReleased(replica.incarnation, release.slot, release.step)
-        return [Note(note), self.members.send(replica, release, now)]
+        self.assignment.again()
+        if self.sandblaster is not None:
+            kept = self.checkpoints.lbfgs if self.checkpoints.last else self.restored.get("lbfgs")
+            state = (kept or {}).get("state")
+            self._lbfgs = {"state": state, "evaluation": self.sandblaster.evaluation}
+            self.sandblaster = None
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""

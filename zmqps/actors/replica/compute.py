@@ -24,6 +24,7 @@ from zmqps.actors.replica.orders import (
     FetchResult,
     LeaveOrder,
     ProgressNow,
+    PushesLostResult,
     PushOrder,
     PushResult,
     Released,
@@ -85,6 +86,7 @@ class Totals:
     compute_s: float = 0.0
     wait_s: float = 0.0
     full_window_steps: int = 0
+    pushes_lost: int = 0
 
 
 TELL_S = 0.02
@@ -156,6 +158,8 @@ class ComputeCore:
                 self._finished(now)
             case Posted(LeaveOrder(error)):
                 return [Exit(error)]
+            case Posted(PushesLostResult(count)):
+                self.totals.pushes_lost += count
             case Posted(item):
                 self._posted(item, now)
             case Tick():
@@ -380,6 +384,7 @@ class ComputeCore:
             compute_s=totals.compute_s,
             wait_s=totals.wait_s,
             full_window_steps=totals.full_window_steps,
+            pushes_lost=totals.pushes_lost,
         )
         return Post("control", ProgressNow(progress, self._stopped, self._incarnation))
 

@@ -30,6 +30,7 @@ from zmqps.actors.replica.orders import (
     ProgressNow,
     Released,
     Routed,
+    ShardRestored,
     StopOrder,
 )
 from zmqps.protocol import events
@@ -46,6 +47,7 @@ from zmqps.protocol.messages import (
     PortionsSent,
     Refused,
     Release,
+    Restored,
     Routes,
     Stop,
     Stopped,
@@ -106,6 +108,8 @@ class ControlCore:
                 return self._routed(routes)
             case Release() as release:
                 return [Post("owner", Released(release))]
+            case Restored() as restored:
+                return [Post("push", ShardRestored(restored))]
             case Portion() as portion:
                 return [Post("owner", portion)]
             case Evaluate(number):

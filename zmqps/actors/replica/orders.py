@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zmqps.actors.base import Array
 from zmqps.protocol.keys import Layout
-from zmqps.protocol.messages import Declared, Progress, Release, Routes, Welcome
+from zmqps.protocol.messages import Declared, Progress, Release, Restored, Routes, Welcome
 from zmqps.protocol.parts import Version
 from zmqps.protocol.routes import RouteTable
 
@@ -38,6 +38,13 @@ class Routed:
 
     table: RouteTable
     routes: Routes
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRestored:
+    """Control → push: a shard went back; of this process' pushes it has those in `restored`."""
+
+    restored: Restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,13 @@ class PushResult:
     nonfinite: int
     staleness_max: int
     incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PushesLostResult:
+    """Push → owner: a shard went back, and so many pushes that it had are lost."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

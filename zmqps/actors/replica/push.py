@@ -9,17 +9,26 @@ still would count as known. So a push waits until the oldest under way is as nea
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqps.actors.base import Array, Effect, Note, Post
 from zmqps.actors.replica import slicing
 from zmqps.actors.replica.carrier import CarrierCore
-from zmqps.actors.replica.orders import PushOrder, PushResult
+from zmqps.actors.replica.orders import (
+    PushesLostResult,
+    PushOrder,
+    PushResult,
+    ShardRestored,
+)
 from zmqps.actors.replica.requests import Request
 from zmqps.protocol import events
+from zmqps.protocol.dedupe import Dedupe
 from zmqps.protocol.errors import ProtocolError
-from zmqps.protocol.messages import Create, Created, Message, Push, Pushed, Welcome
+from zmqps.protocol.messages import Create, Created, Message, Push, Pushed, Restored, Welcome
 from zmqps.protocol.routes import RouteTable
+
+DONE_KEPT = 4096
+"""Acknowledged pushes that are remembered beyond the last one before a gap."""
 
 
 @dataclass(slots=True)
@@ -35,6 +44,7 @@ class _Push:
     resends: int = 0
     nonfinite: int = 0
     staleness_max: int = -1
+    shards: set[int] = field(default_factory=set)  # who has answered a part of it
 
 
 class PushCore(CarrierCore):
@@ -48,6 +58,8 @@ class PushCore(CarrierCore):
         self._orders: deque[tuple[PushOrder, float]] = deque()
         self._pushes: dict[int, _Push] = {}  # in the order of their numbers
         self._dedupe_window = 0
+        self._done = Dedupe(DONE_KEPT)  # pushes that are acknowledged
+        self._lost: dict[int, set[int]] = {}  # by shard, those that were stated as lost
 
     def _connected(self, welcome: Welcome, host: str) -> None:
         super()._connected(welcome, host)
@@ -63,7 +75,26 @@ class PushCore(CarrierCore):
         orders = [*(push.order for push in self._pushes.values()), *(o for o, _ in self._orders)]
         self._pushes.clear()
         self._orders.clear()
+        self._done, self._lost = Dedupe(DONE_KEPT), {}
         return [note for order in orders for note in self._given_up(order)]
+
+    def _posted(self, item: object, now: float) -> list[Effect]:
+        if isinstance(item, ShardRestored):
+            return self._restored(item.restored)
+        return super()._posted(item, now)
+
+    def _restored(self, restored: Restored) -> list[Effect]:
+        """State which pushes the shard had, whole or in part, and has no more."""
+        had = Dedupe(DONE_KEPT, restored.last, restored.later)
+        open_ = [n for n, push in self._pushes.items() if restored.shard in push.shards]
+        done = [*range(restored.last + 1, self._done.last + 1), *self._done.later]
+        stated = self._lost.setdefault(restored.shard, set())
+        lost = sorted({n for n in (*done, *open_) if n not in had} - stated)
+        if not lost:
+            return []
+        stated.update(lost)
+        note = events.PushesLost(restored.shard, restored.term, lost[0], lost[-1], len(lost))
+        return [Note(note), Post("owner", PushesLostResult(len(lost)))]
 
     def _given_up(self, order: PushOrder) -> list[Effect]:
         return [Note(events.PushGivenUp(order.incarnation, order.number, order.gradients))]
@@ -120,6 +151,7 @@ class PushCore(CarrierCore):
         push.sent_at = min(push.sent_at or request.sent_at, request.sent_at)
         push.resends += request.sends - 1
         push.waiting -= 1
+        push.shards.add(request.shard)
         outcome = type(body).__name__.lower()
         done = [] if push.waiting else self._complete(push, now)
         return [self.requests.done(request, outcome, now), *done]
@@ -127,6 +159,7 @@ class PushCore(CarrierCore):
     def _complete(self, push: _Push, now: float) -> list[Effect]:
         order = push.order
         del self._pushes[order.number]
+        self._done.add(order.number)
         note = events.PushDone(
             number=order.number,
             step=order.step,

@@ -51,8 +51,28 @@ _UNUSED = Block(0, "", 0, 0, 1, (1,), "float32", None, 4)  # type: ignore[arg-ty
 _ALONE = _references(StoredBlock(_UNUSED, np.empty(1, np.float32)))
 
 
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What happened to rows of a block: pushes that it had, and the gradient that moved it.
+
+    `pushes` are (incarnation, number); `gradient` is None when nothing moved; `updates` is the
+    block's count afterwards.
+    """
+
+    key: int
+    start: int
+    stop: int
+    gradient: Array | None
+    updates: int
+    pushes: tuple[tuple[int, int], ...]
+
+
 class Blocks:
-    """The blocks of one assignment, by key; `copied_bytes` counts what copy on write has cost."""
+    """The blocks of one assignment, by key; `copied_bytes` counts what copy on write has cost.
+
+    While `journal` is a list, what happens to blocks is written there; to do the same in the same
+    order with the same rule gives the same bits.
+    """
 
     def __init__(self, blocks: Iterable[Block], rule: Rule, term: int, dedupe_window: int):
         self.by_key = {block.key: StoredBlock(block) for block in blocks}
@@ -61,6 +81,7 @@ class Blocks:
         self.dedupe_window = dedupe_window
         self.nbytes = sum(stored.block.nbytes for stored in self.by_key.values())
         self.copied_bytes = 0
+        self.journal: list[Entry] | None = None
         self.missing = set(self.by_key)
 
     def version(self, stored: StoredBlock) -> Version:
@@ -121,6 +142,7 @@ class Blocks:
         if record is None:
             record = stored.seen[incarnation] = Dedupe(self.dedupe_window)
         record.add(number)
+        self._note(stored, 0, 0, None, ((incarnation, number),))
 
     def forget(self, incarnations: Sequence[int]) -> None:
         """Drop the records of those who left: their pushes are refused from now on."""
@@ -137,6 +159,21 @@ class Blocks:
         self.rule.update(before, gradient, state, stored.updates, after)
         stored.parameters = out
         stored.updates += 1
+        self._note(stored, start, stop, gradient, ())
+
+    def _note(
+        self, stored: StoredBlock, start: int, stop: int, gradient: Array | None,
+        pushes: tuple[tuple[int, int], ...],
+    ) -> None:  # fmt: skip
+        """Write down what happened, one entry for a block's pushes and the move they lead to."""
+        if self.journal is None:
+            return
+        if gradient is not None and gradient.flags.writeable:  # somebody goes on using it
+            gradient = frozen(gradient.copy())
+        last = self.journal[-1] if self.journal else None
+        if last is not None and last.key == stored.block.key and last.gradient is None:
+            pushes = (*self.journal.pop().pushes, *pushes)
+        self.journal.append(Entry(stored.block.key, start, stop, gradient, stored.updates, pushes))
 
     def rewrite(self, stored: StoredBlock) -> Array:
         """Return the parameters to be written anew, with what they hold; the version grows."""

@@ -1,19 +1,20 @@
 """The shard: it owns blocks of the parameters, serves fetches of them and applies pushes.
 
-Told: by the coordinator which ranges it owns, which replicas live, when to save; by brokers the
-fetches, pushes and first values of their clients. Decides: whether a request is right, what it
-does to each block, and who is answered when. Tells: answers, and its figures to the coordinator.
+Told: by the coordinator which ranges it owns, whose copy it is or who copies it, which replicas
+live, when to save; by brokers the fetches, pushes and first values of their clients; by another
+shard its blocks. Decides: whether a request is right, what it does to each block, and who is
+answered when. Tells: answers, and its figures to the coordinator.
 
-Links: "coordinator" (through Membership) and "front", a ROUTER to which brokers attach. There a
-return address is (broker,) for a broker's own messages and (broker, client) for passed-on ones.
+Links: "coordinator" (through Membership), "front", a ROUTER that brokers and other shards attach to
+(`front`), and "follower", to the shard that has a copy of the blocks (`mirror`).
 """
 
+import math
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from zmqps.actors.base import (
-    Arrays,
     Effect,
     Event,
     Exit,
@@ -27,16 +28,16 @@ from zmqps.actors.base import (
     Ticks,
     Work,
 )
+from zmqps.actors.link import Link, Patience, ways_to
 from zmqps.actors.membership import LINK, Membership
 from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
-from zmqps.actors.shard.grants import Grants
-from zmqps.actors.shard.pushes import OpenPush, Pushes, check_push
-from zmqps.actors.shard.roster import LiveReplicas
+from zmqps.actors.shard.following import Following
+from zmqps.actors.shard.front import FRONT, FRONT_NUMBER, Front
+from zmqps.actors.shard.held import Held
+from zmqps.actors.shard.mirror import Mirror as Mirroring
 from zmqps.actors.shard.saving import Saving
 from zmqps.actors.shard.staging import operate, pushes_of
-from zmqps.actors.shard.sync_round import InRounds
-from zmqps.actors.shard.tally import Tally
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore
 from zmqps.optim.rules import Rule, make_rule
 from zmqps.optim.settings import RuleSettings, ScheduleSettings
@@ -45,17 +46,10 @@ from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
     Assign,
     Assigned,
-    Attach,
-    Attached,
-    Body,
-    Bye,
-    Create,
-    Fetch,
     Heartbeat,
     Message,
+    Mirror,
     Operate,
-    Push,
-    Pushed,
     Refused,
     Roster,
     Routes,
@@ -65,35 +59,38 @@ from zmqps.protocol.messages import (
 )
 from zmqps.protocol.routes import RouteTable
 
-FRONT = "front"
-FRONT_NUMBER = 1
-"""Top byte of the front link's sequence numbers, as in `actors.link`."""
+__all__ = ["FRONT", "FRONT_NUMBER", "ShardCore"]
 
-Peer = tuple[bytes, ...]
+FOLLOWER = "follower"
+FOLLOWER_NUMBER = 2
+
+AHEAD_MESSAGES = 4
+"""Copies and changes on their way to a follower, in messages of `message_bytes_max`."""
 
 
 class ShardCore:
-    """See the module. `blocks` is None until the coordinator has assigned ranges."""
+    """See the module."""
 
     tick_s = 0.1
 
     def __init__(self, membership: Membership):
         self.membership = membership
-        self.blocks: Blocks | None = None
-        self.replicas = LiveReplicas()
-        self.tally = Tally()
-        self.grants: Grants | None = None
-        self._pushes: Pushes | None = None
-        self._assign: Assign | None = None
+        self.held = Held()
+        self.front = Front(membership, self.held)
         self._assign_cause = 0
         self._loading: MakeFirstValues | Restore | None = None
-        self._ready = False
         self._saving: Saving | None = None
-        self._epoch = 0
-        self._sequence = FRONT_NUMBER << 56
+        self._wanted = Mirror(0, ())  # the last that the coordinator said
+        self._incarnation = 0
         self._started = False
         self._ticks = Ticks()
         self._reported_at = 0.0
+        self._handled_at = math.inf
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The blocks of the assignment, if there is one."""
+        return self.held.blocks
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
@@ -101,12 +98,16 @@ class ShardCore:
         if not self._started:
             self._started = True
             effects += self.membership.start(now)
+        effects += self._doubt(now)
         match event:
             case Received(link=link, message=message) if link == LINK:
                 session, is_news = self.membership.received(message, now)
                 effects += [*session, *(self._ordered(message, now) if is_news else [])]
+            case Received(link=link, message=message) if link == FOLLOWER:
+                effects += self._mirrored(message, now)
             case Received(message=message, arrays=arrays, peer=peer):
-                effects += self._asked(message, arrays, peer, now)
+                effects += self.front.asked(message, arrays, peer, now)
+                effects += self._ready_perhaps(now)
             case Finished(task, result, error):
                 effects += self._finished(task, result, error, now)
             case Tick() if self._ticks.count(now):
@@ -115,58 +116,96 @@ class ShardCore:
             case Posted(item):
                 effects += self.membership.posted(item, now)
             case Malformed(link, error):
-                effects += self.membership.malformed(error) if link == LINK else []
-                self.tally.malformed += 1
-                if self.tally.malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
-                    note = events.MalformedReceived(link, error, self.tally.malformed)
-                    effects.append(Note(note))
+                effects += self._malformed(link, error)
         return effects
 
     def check_invariants(self) -> None:
         """See `actors.base.Core`."""
-        assert (self.blocks is None) == (self._pushes is None) == (self._assign is None)
-        assert not self._ready or (self.blocks is not None and not self.blocks.missing)
-        assert self._loading is None or not self._ready
-        assert self._saving is None or (self._ready and self._saving.blocks is self.blocks)
-        if self.blocks is not None and self._pushes is not None:
-            self.blocks.check_invariants()
-            self._pushes.check_invariants()
-        if self.grants is not None:
-            self.grants.check_invariants()
+        held = self.held
+        held.check_invariants()
+        assert self._loading is None or not held.ready
+        assert self._saving is None or (held.ready and self._saving.blocks is held.blocks)
+        if self.front.grants is not None:
+            self.front.grants.check_invariants()
+
+    def _malformed(self, link: str, error: str) -> list[Effect]:
+        effects = self.membership.malformed(error) if link == LINK else []
+        tally = self.held.tally
+        tally.malformed += 1
+        if tally.malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
+            effects.append(Note(events.MalformedReceived(link, error, tally.malformed)))
+        return effects
+
+    def _doubt(self, now: float) -> list[Effect]:
+        """Notice that this process was stopped: its ranges may be another one's by now.
+
+        What the coordinator said before proves nothing; what it says after it has heard this does.
+        """
+        stopped_s, self._handled_at = now - self._handled_at, now
+        if stopped_s <= self.membership.suspect_s or not self._incarnation:
+            return []
+        asked = self.membership.send(Heartbeat(), now, sure=True)
+        self.held.doubt = asked.message.number
+        return [asked]
 
     # --- What the coordinator says ----------------------------------------------------------------
 
     def _ordered(self, message: Message, now: float) -> list[Effect]:
+        if message.taken >= self.held.doubt:
+            self.held.doubt = 0
         match message.body:
-            case Welcome() if self.grants is None:
-                limit = self.membership.limit
-                self.grants = Grants(
-                    limit("shard_budget_bytes"), limit("message_bytes_max"), limit("gone_ms") / 1e3
-                )
+            case Welcome():
+                return self._welcomed(now)
             case Assign() as assign:
                 return self._assigned(assign, message.sequence, now)
+            case Mirror() as mirror:
+                self._wanted = mirror
+                return self._mirror(now)
             case Roster(incarnations, actors):
                 return self._roster(incarnations, actors, now)
-            case Routes(epoch=epoch) as routes if epoch > self._epoch:
-                self._epoch = epoch
+            case Routes(epoch=epoch) as routes if epoch > self.held.epoch:
+                self.held.epoch = epoch
                 note = events.RoutesChanged(epoch, len(routes.shards), len(routes.brokers))
                 return [Note(note)]
             case Save() as save:
                 return self._save(save, message.sequence, now)
             case Operate() as order:
                 done = Note(serving.operations_done(order))
-                answer = operate(order, self._pushes if self._ready else None)
+                answer = operate(order, self.held.pushes if self.held.ready else None)
                 asked = [answer] if order.request else []
                 return [done, *(self.membership.send(a, now, message.sequence) for a in asked)]
         return []
 
+    def _welcomed(self, now: float) -> list[Effect]:
+        """Begin as a new process, or go on: the coordinator is back and is told what is here."""
+        if self.membership.incarnation == self._incarnation:
+            return [self._say_assigned(now, 0)] if self.held.ready else []
+        self._incarnation, self.held.doubt = self.membership.incarnation, 0
+        effects = self._drop("it was taken for gone", now)
+        self.front.welcomed()
+        return effects
+
+    def _drop(self, reason: str, now: float) -> list[Effect]:
+        """Forget the blocks: whoever serves them is another one."""
+        effects = self._give_up_save(reason, now)
+        if self.held.mirror is not None:
+            effects += self.held.mirror.close()
+        self._loading, self._wanted = None, Mirror(0, ())
+        self.held.drop()
+        return effects
+
     def _assigned(self, assign: Assign, cause: int, now: float) -> list[Effect]:
-        """Take an assignment; one that came before is answered again, an older one is ignored."""
-        if self._assign is not None:
-            old = (self._assign.term, self._assign.epoch)
-            if (assign.term, assign.epoch) <= old:
-                again = (assign.term, assign.epoch) == old and self._ready
-                return [self._say_assigned(now, cause)] if again else []
+        """Take an assignment; one that is in force already is answered again.
+
+        They come once and in order. A coordinator that was started anew tells again what it had
+        told, perhaps with another epoch.
+        """
+        held = self.held
+        if held.assign is not None and _place(assign) == _place(held.assign):
+            return [self._say_assigned(now, cause)] if held.ready else []
+        self._assign_cause = cause
+        if not assign.follows and held.following and held.following.in_step:
+            return self._take_over(assign, now)
         try:
             table = RouteTable(assign.epoch, assign.ranges)
             layout = Layout.from_wire(assign.layout)
@@ -175,27 +214,40 @@ class ShardCore:
         except (ValueError, TypeError) as error:
             refused = Refused("bad_request", f"assignment: {error}", assign.epoch)
             return [self.membership.send(refused, now, cause)]
-        effects = self._give_up_save("the shard was assigned anew", now)
+        effects = self._drop("the shard was assigned anew", now)
         mine = tuple(b for b in layout.blocks if table.owner(b.key) == assign.shard)
-        self.replicas.replace(assign.roster)
-        self.blocks = Blocks(mine, rule, assign.term, self.membership.limit("dedupe_window"))
-        self._pushes = pushes_of(assign.rule, self.blocks, self.replicas.live)
-        self._assign, self._assign_cause, self._ready = assign, cause, False
-        self._epoch = max(self._epoch, assign.epoch)
+        held.replicas.replace(assign.roster)
+        held.blocks = Blocks(mine, rule, assign.term, self.membership.limit("dedupe_window"))
+        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.live)
+        held.assign, held.epoch = assign, max(held.epoch, assign.epoch)
+        if assign.follows:
+            held.following = Following(held.blocks, assign.follows, assign.term)
+            return effects
         if assign.restore:
             names = None if assign.rule.get("lbfgs") else rule.state_names
-            self._loading = Restore(assign.restore, mine, names)
+            self._loading, held.restoring = Restore(assign.restore, mine, names), True
         else:
             made = tuple(block for block in mine if block.initial.kind != "given")
             self._loading = MakeFirstValues(made, seed)
         return [*effects, Work(self._loading)]
 
+    def _take_over(self, assign: Assign, now: float) -> list[Effect]:
+        """Serve what was a copy until now, in a new term."""
+        held = self.held
+        assert held.blocks is not None
+        held.following, held.assign = None, assign
+        held.epoch = max(held.epoch, assign.epoch)
+        held.blocks.term = assign.term
+        held.blocks.forget(held.replicas.replace(assign.roster))
+        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.live)
+        return self._ready_perhaps(now)
+
     def _finished(self, task: Any, result: Any, error: str | None, now: float) -> list[Effect]:
         if self._loading is not None and task is self._loading:
-            self._loading = None
+            self._loading, self.held.restoring = None, False
             if error is not None:
                 reason = f"no values for its blocks: {error}"
-                refused = Refused("values", reason, self._epoch)
+                refused = Refused("values", reason, self.held.epoch)
                 told = self.membership.send(refused, now, self._assign_cause)
                 return [told, Exit(f"this shard has {reason}")]
             self._load(task, result)
@@ -209,51 +261,97 @@ class ShardCore:
 
     def _load(self, task: MakeFirstValues | Restore, result: Any) -> None:
         """Take values that were made or restored; of pushes seen, only those who live matter."""
-        assert self.blocks is not None
+        blocks = self.held.blocks
+        assert blocks is not None
         if isinstance(task, MakeFirstValues):
             for block, values in zip(task.blocks, result, strict=True):
-                self.blocks.put(block.key, values)
+                blocks.put(block.key, values)
             return
+        live = self.held.replicas.live
         copy: BlockCopy
         for copy in result:
-            seen = {who: seen for who, seen in copy.seen.items() if who in self.replicas.live}
-            self.blocks.put(copy.block.key, copy.parameters, dict(copy.state), copy.updates, seen)
+            seen = {who: seen for who, seen in copy.seen.items() if who in live}
+            blocks.put(copy.block.key, copy.parameters, dict(copy.state), copy.updates, seen)
 
     def _ready_perhaps(self, now: float) -> list[Effect]:
         """Serve from now on, if all blocks have values."""
-        if self._ready or self._loading is not None or self.blocks is None or self.blocks.missing:
+        held = self.held
+        if held.ready or self._loading is not None or held.blocks is None:
             return []
-        assert self._assign is not None
-        self._ready = True
-        note = Note(serving.assigned(self._assign, self.blocks))
-        return [note, self._say_assigned(now, self._assign_cause)]
+        if held.blocks.missing or held.following is not None:
+            return []
+        assert held.assign is not None
+        held.ready = True
+        note = Note(serving.assigned(held.assign, held.blocks))
+        return [note, self._say_assigned(now, self._assign_cause), *self._mirror(now)]
 
     def _say_assigned(self, now: float, cause: int) -> Send:
-        assert self.blocks is not None
-        body = Assigned(len(self.blocks.by_key), self.blocks.nbytes)
-        return self.membership.send(body, now, cause)
+        blocks, assign = self.held.blocks, self.held.assign
+        assert blocks is not None and assign is not None
+        seen = serving.seen_by_all(blocks) if assign.restore else ()
+        return self.membership.send(Assigned(len(blocks.by_key), blocks.nbytes, seen), now, cause)
 
     def _roster(
         self, incarnations: tuple[int, ...], actors: tuple[str, ...], now: float
     ) -> list[Effect]:
-        left = self.replicas.replace(incarnations, actors)
-        if self.blocks is None or self._pushes is None:
+        held = self.held
+        left = held.replicas.replace(incarnations, actors)
+        if held.blocks is None or held.pushes is None:
             return []
-        self.blocks.forget(left)
-        return self._answer(self._pushes.roster(self.replicas.live), now)
+        held.blocks.forget(left)
+        return self.front.answer(held.pushes.roster(held.replicas.live), now)
+
+    # --- The copy ---------------------------------------------------------------------------------
+
+    def _mirror(self, now: float) -> list[Effect]:
+        """Give the blocks to whom the coordinator says, or to nobody any more."""
+        held, wanted = self.held, self._wanted
+        if not held.ready or held.blocks is None or wanted.term != held.blocks.term:
+            return []
+        effects: list[Effect] = []
+        follower = wanted.followers[0] if wanted.followers else None
+        if held.mirror is not None:
+            if follower and held.mirror.link.target == follower.incarnation:
+                return []
+            effects += [*held.mirror.released(), *held.mirror.close()]
+            held.mirror = None
+        if follower is None:
+            return effects
+        limit = self.membership.limit
+        message_bytes_max = limit("message_bytes_max")
+        link = Link(
+            FOLLOWER, "shard", number=FOLLOWER_NUMBER, incarnation=self.membership.incarnation,
+            window_bytes=AHEAD_MESSAGES * message_bytes_max,
+            patience=Patience(
+                attach_s=limit("retry_ms") / 1e3,
+                heartbeat_s=limit("heartbeat_ms") / 1e3,
+                silent_s=limit("gone_ms") / 1e3,
+            ),
+        )  # fmt: skip
+        held.mirror = Mirroring(
+            held.blocks, held.blocks.term, link, message_bytes_max=message_bytes_max,
+            ahead_bytes=AHEAD_MESSAGES * message_bytes_max, retry_s=limit("retry_ms") / 1e3,
+        )  # fmt: skip
+        own = self.membership.self.host
+        ways = ways_to(follower.endpoints, follower.incarnation, follower.host, own)
+        return [*effects, *link.connect(ways, now)]
+
+    def _mirrored(self, message: Message, now: float) -> list[Effect]:
+        """Take what the follower says."""
+        return self.held.mirror.received(message, now) if self.held.mirror is not None else []
 
     # --- Saves and reports ------------------------------------------------------------------------
 
     def _save(self, save: Save, cause: int, now: float) -> list[Effect]:
         if self._saving is not None and save.number == self._saving.number:
             return []  # asked again; the answer is on its way
-        problem = "not ready" if not self._ready else "busy" if self._saving is not None else ""
+        held = self.held
+        problem = "not ready" if not held.ready else "busy" if self._saving is not None else ""
         if problem:
             return [self.membership.send(Saved(save.number, (), problem), now, cause)]
-        assert self.blocks is not None
-        assert self._assign is not None
+        assert held.blocks is not None and held.assign is not None
         file_bytes = self.membership.limit("checkpoint_file_bytes")
-        self._saving = Saving(self.blocks, save, cause, self._assign.shard, file_bytes)
+        self._saving = Saving(held.blocks, save, cause, held.assign.shard, file_bytes)
         return self._save_on(now)
 
     def _save_on(self, now: float) -> list[Effect]:
@@ -275,126 +373,24 @@ class ShardCore:
         ]
 
     def _tick(self, now: float) -> list[Effect]:
-        if self.grants is None:
+        if self.front.grants is None:
             return []
-        self.grants.expire(now)
-        if now - self._reported_at < self.membership.limit("status_every_ms") / 1e3:
-            return []
-        self._reported_at = now
-        return [self.membership.send(self.tally.report(self.blocks), now)]
-
-    # --- What brokers and their clients ask -------------------------------------------------------
-
-    def _asked(self, message: Message, arrays: Arrays, peer: Peer, now: float) -> list[Effect]:
-        """Answer one message of the front.
-
-        A broker that is not attached (any more) is told so: its link then attaches anew, and its
-        clients send again what was on it.
-        """
-        match message.body:
-            case Attach(window_bytes=window) if len(peer) == 1:
-                return self._attach(message, window, peer, now)
-            case body if self.grants is None or not self.grants.heard(peer[:1], now):
-                refused = Refused("not_attached", "its broker is not attached", self._epoch)
-                return self._refuse(message, refused, peer[:1])
-            case Heartbeat() if len(peer) == 1:
-                return [self._reply(message, Heartbeat(), peer)]
-            case Bye() if len(peer) == 1:
-                self.grants.detach(peer)
-                return []
-        refused_or_effects = self._requested(message, body, arrays, peer, now)
-        if isinstance(refused_or_effects, Refused):
-            return self._refuse(message, refused_or_effects, peer)
-        return refused_or_effects
-
-    def _attach(self, message: Message, window: int, peer: Peer, now: float) -> list[Effect]:
-        mine = self.membership.incarnation
-        if self.grants is None:
-            refused = Refused("not_ready", "this shard has not joined yet", self._epoch)
-        elif message.target not in (0, mine):
-            reason = f"this is incarnation {mine}, not {message.target}"
-            refused = Refused("stale_incarnation", reason, self._epoch)
-        elif credit := self.grants.attach(peer, message.incarnation, window, now):
-            return [self._reply(message, Attached(credit), peer)]
-        else:
-            reason = f"shard_budget_bytes {self.grants.budget} is used up: raise it"
-            refused = Refused("credit", reason, self._epoch)
-        return self._refuse(message, refused, peer)
-
-    def _requested(
-        self, message: Message, body: Body, arrays: Arrays, peer: Peer, now: float
-    ) -> Refused | list[Effect]:
-        if not isinstance(body, Fetch | Push | Create):
-            kind = type(body).__name__
-            return Refused("bad_request", f"a shard has no answer to {kind}", self._epoch)
-        blocks, pushes = self.blocks, self._pushes
-        if blocks is None or pushes is None:
-            return Refused("not_ready", "this shard has no ranges yet", self._epoch)
-        if isinstance(body, Create):
-            if isinstance(self._loading, Restore):
-                return Refused("not_ready", "values are being restored", self._epoch)
-            created = serving.create(blocks, body, arrays, self._epoch)
-            if isinstance(created, Refused):
-                return created
-            note = Note(serving.values_taken(message, created, arrays, now))
-            return [note, self._reply(message, created, peer), *self._ready_perhaps(now)]
-        if not self._ready:
-            return Refused("not_ready", "not all blocks have values yet", self._epoch)
-        if isinstance(body, Fetch):
-            return self._fetch(message, body, peer, now)
-        who = message.incarnation
-        actor = peer[2].decode("ascii", "replace") if len(peer) > 2 else ""  # the broker's stamp
-        if code := self.replicas.refusal(who, actor):
-            return Refused(code, f"incarnation {who} is not in the roster", self._epoch)
-        in_rounds = isinstance(pushes, InRounds)
-        refused = check_push(blocks, body, arrays, self._epoch, whole=in_rounds)
-        if refused is not None:
-            return refused
-        return self._answer(pushes.take(OpenPush(message, body, arrays, peer, now)), now)
-
-    def _fetch(
-        self, message: Message, body: Fetch, peer: Peer, now: float
-    ) -> Refused | list[Effect]:
-        assert self.blocks is not None
-        fetched, given = serving.fetch(self.blocks, body, self._epoch)
-        if isinstance(fetched, Refused):
-            return fetched
-        self.tally.fetches += 1
-        self.tally.bytes_out += sum(array.nbytes for array in given)
-        note = Note(serving.served(message, fetched, self.blocks.term, given, now))
-        return [note, self._reply(message, fetched, peer, given)]
-
-    # --- Answers ----------------------------------------------------------------------------------
-
-    def _answer(self, pushes: list[OpenPush], now: float) -> list[Effect]:
-        """Acknowledge pushes whose blocks all have a receipt, with one line of log each."""
+        self.front.grants.expire(now)
         effects: list[Effect] = []
-        for push in pushes:
-            self.tally.pushed(push)
-            pushed = Pushed(push.body.number, tuple(push.done()))
-            effects += [Note(note) for note in serving.nonfinite_refused(push)]
-            assert self.blocks is not None
-            effects.append(Note(serving.applied(push, self.blocks.term, now)))
-            effects.append(self._reply(push.message, pushed, push.peer))
-        return effects
+        if (mirror := self.held.mirror) is not None:
+            effects += mirror.tick(now)
+            if mirror.stuck_s(now) > self.membership.limit("gone_ms") / 1e3 and self._wanted.term:
+                effects.append(self.membership.send(self._wanted, now))
+                self._wanted = Mirror(0, ())  # it was said; the coordinator decides
+        if now - self._reported_at < self.membership.limit("status_every_ms") / 1e3:
+            return effects
+        self._reported_at = now
+        return [*effects, self.membership.send(self.held.tally.report(self.held.blocks), now)]
 
-    def _reply(self, message: Message, body: Body, peer: Peer, arrays: Arrays = ()) -> Send:
-        self._sequence += 1
-        mine, to = self.membership.incarnation, message.incarnation
-        answer = Message(mine, self._sequence, body, message.sequence, to, self._epoch)
-        return Send(FRONT, answer, arrays, peer)
 
-    def _refuse(self, message: Message, refused: Refused, peer: Peer) -> list[Effect]:
-        return [self._reply(message, refused, peer), self._refusal_note(message, refused)]
-
-    def _refusal_note(self, message: Message, refused: Refused) -> Note:
-        self.tally.refused += 1
-        kind = type(message.body).__name__
-        return Note(
-            events.RequestRefused(
-                FRONT, message.incarnation, message.sequence, kind, refused.code, refused.reason
-            )
-        )
+def _place(assign: Assign) -> tuple[object, ...]:
+    """Return what makes an assignment another one."""
+    return assign.shard, assign.term, assign.follows, assign.ranges
 
 
 def _rule_of(rule: dict[str, Any]) -> Rule:

@@ -1,6 +1,6 @@
 """What a shard answers to a fetch and to first values, and the log lines of its requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from zmqps.actors.shard.pushes import OpenPush, check_parts, check_rows, name_of
 from zmqps.actors.shard.vectors import has_vector
 from zmqps.optim.clip import all_finite
 from zmqps.protocol import events, sandblaster_events
+from zmqps.protocol.dedupe import Dedupe
 from zmqps.protocol.messages import (
     Assign,
     Create,
@@ -20,7 +21,7 @@ from zmqps.protocol.messages import (
     Operate,
     Refused,
 )
-from zmqps.protocol.parts import Part
+from zmqps.protocol.parts import Part, Seen
 from zmqps.protocol.routes import RouteTable
 from zmqps.protocol.wire import ARRAYS_MAX
 
@@ -164,3 +165,19 @@ def nonfinite_refused(push: OpenPush) -> Iterator[events.NonfiniteRefused]:
     who, body = push.message.incarnation, push.body
     for block in push.nonfinite:
         yield events.NonfiniteRefused(who, body.number, body.step, block.tensor, block.number)
+
+
+def seen_by_all(blocks: Blocks) -> tuple[Seen, ...]:
+    """Return which pushes of each incarnation all blocks have had."""
+    held = [stored.seen for stored in blocks.by_key.values()]
+    return tuple(_seen_by_all(who, held) for who in sorted(set().union(*held)))
+
+
+def _seen_by_all(who: int, held: Sequence[Mapping[int, Dedupe]]) -> Seen:
+    records = [seen[who] for seen in held if who in seen]
+    if len(records) < len(held):
+        return Seen(who, 0, ())
+    last = min(record.last for record in records)
+    newest = max(max((record.last, *record.later)) for record in records)
+    later = (n for n in range(last + 1, newest + 1) if all(n in record for record in records))
+    return Seen(who, last, tuple(later))

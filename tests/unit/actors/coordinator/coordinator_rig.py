@@ -141,7 +141,8 @@ class Player:
     def answer(self, body):
         match body:
             case Assign():
-                if not any(spec[3] == "given" for spec in body.layout[1]) or body.restore:
+                given = any(spec[3] == "given" for spec in body.layout[1])
+                if not body.follows and (not given or body.restore):
                     self.say(Assigned(1, 400))
             case Save(number):
                 self.say(self.report or REPORT)
@@ -275,7 +276,8 @@ class Rig:
     def base(self):
         """A broker and all shards."""
         self.broker = self.join("broker")
-        self.shards = [self.join("shard") for _ in range(self.core.cluster.shards)]
+        cluster = self.core.cluster
+        self.shards = [self.join("shard") for _ in range(cluster.shards * cluster.shard_copies)]
         return self
 
     def replica(self, declaration=None, **player):

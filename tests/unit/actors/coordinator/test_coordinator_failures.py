@@ -4,37 +4,157 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.actors.coordinator.coordinator_rig import GIVEN, REPORT, Rig, declare
+from tests.unit.actors.coordinator.coordinator_rig import CLUSTER, GIVEN, REPORT, Rig, declare
 from zmqps.actors.base import Tick
 from zmqps.actors.coordinator.tasks import WriteManifest, WriteSummary
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
     Assign,
+    Assigned,
+    InStep,
     Leave,
+    Mirror,
     Refused,
     Release,
+    Restored,
+    Routes,
     Save,
 )
+from zmqps.protocol.parts import Seen
 from zmqps.protocol.tensors import Initial, TensorSpec
 
 # --- What goes wrong ------------------------------------------------------------------------------
 
 
+def lose(rig, shard, how):
+    if how == "bye":
+        shard.leave("disk failed")
+    else:
+        shard.silent = True
+        rig.tick(11)
+
+
 @pytest.mark.parametrize("how", ["bye", "silence"])
-def test_a_lost_shard_ends_the_run_with_what_to_do(how):
+def test_a_shard_that_is_lost_for_good_ends_the_run_with_what_to_do(how):
     rig = Rig().base()
     replica = rig.replica().train(5)
-    if how == "bye":
-        rig.shards[1].leave("disk failed")
-    else:
-        rig.shards[1].silent = True
-        rig.tick(11)
+    rig.tick(400)  # a checkpoint
+    assert rig.manifests
+    lose(rig, rig.shards[1], how)
+    assert rig.exit is None
+    rig.tick(61)
     assert "shard-1" in rig.exit.error
     assert "--resume" in rig.exit.error
     assert replica.got(Leave)[0].error
-    assert not rig.manifests
     assert rig.summary["error"] == rig.exit.error
+
+
+@pytest.mark.parametrize("how", ["bye", "silence"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_process_that_comes_takes_a_lost_shards_place(how, saved):
+    rig = Rig().base()
+    replica = rig.replica().train(5)
+    if saved:
+        rig.tick(400)
+    lose(rig, rig.shards[1], how)
+    rig.tick(1)
+    assert rig.core.state == "waiting"
+    kept = len(rig.shards[0].got(Assign))
+    new = rig.join("shard", deaf_to=(Assign,))
+    assign = new.got(Assign)[-1]
+    assert (assign.shard, assign.term) == (1, 2)
+    assert bool(assign.restore) == saved
+    assert all("/checkpoints/" in name for name in assign.restore)
+    new.say(Assigned(1, 400, (Seen(replica.incarnation, 3, (5,)),) if saved else ()))
+    restored = replica.got(Restored)
+    assert restored == [Restored(1, 2, 3, (5,)) if saved else Restored(1, 2, 0, ())]
+    assert rig.core.state == "training"
+    assert len(rig.shards[0].got(Assign)) == kept  # the other one goes on as it was
+    assert replica.got(Routes)[-1].shards[1].incarnation == new.incarnation
+    replica.train(20)
+    assert rig.exit is None
+
+
+def test_given_values_that_are_lost_end_the_run():
+    rig = Rig().base()
+    rig.replica(declare(initial=GIVEN))
+    for shard in rig.shards:
+        shard.say(Assigned(1, 400))
+    rig.shards[1].leave("disk failed")
+    assert "given by a client" in rig.exit.error
+
+
+COPIES = CLUSTER.model_copy(update={"shard_copies": 2})
+
+
+def in_step(rig):
+    """Let every follower have what its primary has."""
+    for shard in rig.shards:
+        last = shard.got(Assign)[-1]
+        if last.follows:
+            shard.say(InStep(9, last.term))
+
+
+def copied():
+    rig = Rig(cluster=COPIES).base()
+    replica = rig.replica()
+    assert not replica.got(Release)  # not before each shard has its copy
+    in_step(rig)
+    assert replica.got(Release)
+    return rig, replica
+
+
+def roles(rig):
+    """By slot: primary and follower, as each was told last."""
+    found = {}
+    for shard in rig.shards:
+        if not shard.gone and not shard.silent and shard.got(Assign):
+            last = shard.got(Assign)[-1]
+            found.setdefault(last.shard, {})["follower" if last.follows else "primary"] = shard
+    return found
+
+
+@pytest.mark.parametrize("how", ["bye", "silence"])
+def test_a_follower_in_step_takes_over_in_a_new_term_and_nothing_is_lost(how):
+    rig, replica = copied()
+    replica.train(5)
+    before = roles(rig)[1]
+    lose(rig, before["primary"], how)
+    assert rig.exit is None
+    assign = before["follower"].got(Assign)[-1]
+    assert (assign.shard, assign.follows, assign.term) == (1, 0, 2)
+    assert replica.got(Routes)[-1].shards[1].incarnation == before["follower"].incarnation
+    assert not replica.got(Restored)
+    assert before["follower"].got(Mirror)[-1] == Mirror(2, ())
+    new = rig.join("shard")
+    assert new.got(Assign)[-1].follows == before["follower"].incarnation
+    assert [at.incarnation for at in before["follower"].got(Mirror)[-1].followers] == [
+        new.incarnation
+    ]
+
+
+def test_a_follower_that_is_not_in_step_does_not_take_over():
+    rig, replica = copied()
+    rig.tick(400)
+    pair = roles(rig)[0]
+    pair["follower"].leave("upgrade")
+    assert pair["primary"].got(Mirror)[-1] == Mirror(1, ())  # it may acknowledge alone
+    new = rig.join("shard")
+    assert new.got(Assign)[-1].follows == pair["primary"].incarnation
+    pair["primary"].leave("disk failed")
+    assert new.got(Assign)[-1].follows == 0  # it restores the slot from the checkpoint
+    assert new.got(Assign)[-1].restore
+    assert replica.got(Restored)[-1].shard == 0
+
+
+def test_a_follower_that_its_primary_cannot_reach_begins_afresh():
+    rig, _ = copied()
+    pair = roles(rig)[0]
+    pair["primary"].say(pair["primary"].got(Mirror)[-1])
+    assert pair["primary"].got(Mirror)[-1] == Mirror(1, ())
+    pair["follower"].say(REPORT)
+    assert pair["follower"].got(Refused)[-1].code == "unknown_member"
 
 
 def test_a_shard_lost_at_the_very_end_is_told_too():

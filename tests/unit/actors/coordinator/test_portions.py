@@ -91,7 +91,7 @@ def test_a_replica_that_leaves_gives_back_what_it_held() -> None:
 
 @settings(max_examples=300)
 @given(st.data(), st.integers(1, 30), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3))
-def test_any_course_counts_each_portion_once(
+def test_any_course_counts_each_portion_once(  # noqa: C901 - one branch for each thing that happens
     data: st.DataObject, samples: int, size: int, replicas: int, ahead: int
 ) -> None:
     portions = Portions(samples, size, range(replicas), ahead=ahead)

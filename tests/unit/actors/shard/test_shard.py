@@ -74,10 +74,10 @@ def test_the_same_assignment_again_is_answered_again_and_changes_nothing():
         np.testing.assert_array_equal(array, before[key])
 
 
-def test_an_older_assignment_is_ignored_and_a_newer_term_starts_anew():
+def test_the_same_assignment_again_changes_nothing_and_a_newer_term_starts_anew():
     rig = Rig().serve(term=2)
     blocks = rig.core.blocks
-    assert rig.assign(layout(), term=1) == []
+    assert bodies(rig.assign(layout(), term=2, epoch=1), Assigned)
     assert rig.core.blocks is blocks
     rig.assign(layout(), term=3)
     rig.work()

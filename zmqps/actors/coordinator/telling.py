@@ -1,0 +1,95 @@
+"""What members should know, compared with what they were told. Part of the coordinator."""
+
+from typing import TYPE_CHECKING
+
+from zmqps.actors.base import Effect, Note, Send
+from zmqps.actors.coordinator.members import Member
+from zmqps.protocol import events
+from zmqps.protocol.messages import Declared, Roster
+
+if TYPE_CHECKING:
+    from zmqps.actors.coordinator.training import Training
+
+
+class Telling:
+    """Tells each member what it does not know yet; `settled` counts how often."""
+
+    def __init__(self, training: "Training"):
+        self.training, self.members = training, training.members
+        self.settled = 0
+
+    def settle(self, now: float, *, release: bool) -> list[Effect]:
+        """Tell members what they do not know yet; with `release`, let replicas train."""
+        if not self.training.changed or self.training.assignment is None:
+            return []
+        self.training.changed = False
+        self.settled += 1
+        effects: list[Effect] = []
+        released = self._release() if release and self.training.ready else []
+        roster = self._roster()
+        effects += self.training.assignment.assign(roster, now)
+        actors = self._actors(roster)
+        for shard in self.members.of("shard"):
+            if (shard.roster, shard.actors) != (roster, actors):
+                shard.roster, shard.actors = roster, actors
+                effects.append(self.members.send(shard, Roster(roster, actors), now))
+        effects += self._routes(now)
+        effects += self.training.assignment.create(now)
+        for member in self.members.trainers if self.training.ready else []:
+            if not member.told_ready:
+                member.told_ready = True
+                effects.append(self.members.send(member, Declared(False, ready=True), now))
+        for replica in released:
+            effects += self._tell_release(replica, now)
+        return effects
+
+    def _roster(self) -> tuple[int, ...]:
+        """Return whose pushes shards are to take: clients, and replicas that train.
+
+        A synchronous round waits for everybody in it, so no replica is in it before it is released,
+        nor when it has stopped.
+        """
+        return tuple(
+            member.incarnation
+            for member in self.members.trainers
+            if member.role == "client" or (member.released and not member.stopped)
+        )
+
+    def _actors(self, roster: tuple[int, ...]) -> tuple[str, ...]:
+        """Return the names of the keys of those in the roster; () if none has one."""
+        named = {member.incarnation: member.actor for member in self.members.trainers}
+        actors = tuple(named[incarnation] for incarnation in roster)
+        return actors if any(actors) else ()
+
+    def _routes(self, now: float) -> list[Send]:
+        assert self.training.assignment is not None
+        routes = self.training.assignment.routes()
+        sends = []
+        for member in self.members.of("broker", "shard", "replica", "client"):
+            if member.routes is not routes:
+                member.routes = routes
+                sends.append(self.members.send(member, routes, now))
+        return sends
+
+    def _release(self) -> list[Member]:
+        """Say which replicas may train now: all of them, or one while the warmstart lasts."""
+        replicas = self.members.replicas
+        if self.training.agreement and self.training.agreement.sync and not self.training.gathered:
+            replicas = []  # a round is one push of each of them
+        if not self.training.warm:
+            replicas = replicas if not any(r.released for r in replicas) else []
+            replicas = replicas[:1]
+        released = [replica for replica in replicas if replica.released is None]
+        for replica in released:
+            replica.released = self.training.seats.take(replica.incarnation)
+        return released
+
+    def tell_again(self, member: Member, now: float) -> list[Effect]:
+        """Tell what a coordinator before this one may have told already, or not come to tell."""
+        return [*self.members.send_all([member], member.released, now)] if member.released else []
+
+    def _tell_release(self, replica: Member, now: float) -> list[Effect]:
+        release = replica.released
+        assert release is not None
+        note = events.ReplicaReleased(replica.incarnation, release.slot, release.step)
+        return [Note(note), self.members.send(replica, release, now)]

@@ -1,0 +1,57 @@
+"""What a shard has: its assignment, blocks and way of applying pushes. Shared by its parts."""
+
+from dataclasses import dataclass, field
+
+from zmqps.actors.shard.blocks import Blocks
+from zmqps.actors.shard.following import Following
+from zmqps.actors.shard.mirror import Mirror
+from zmqps.actors.shard.pushes import Pushes
+from zmqps.actors.shard.roster import LiveReplicas
+from zmqps.actors.shard.tally import Tally
+from zmqps.protocol.messages import Assign
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """`blocks`, `pushes` and `assign` are None until ranges were assigned; `ready`: it serves them.
+
+    `restoring`: values are on their way from a checkpoint. `following`: the blocks are a copy of
+    another shard's. `mirror`: another shard has a copy of the blocks. `doubt`: this process was
+    stopped for so long that another one may serve its ranges; until the coordinator has taken this
+    message (its number; 0: none) as one of a member, nothing is served.
+    """
+
+    blocks: Blocks | None = None
+    pushes: Pushes | None = None
+    assign: Assign | None = None
+    ready: bool = False
+    restoring: bool = False
+    doubt: int = 0
+    following: Following | None = None
+    mirror: Mirror | None = None
+    epoch: int = 0
+    replicas: LiveReplicas = field(default_factory=LiveReplicas)
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether another process may serve these ranges by now."""
+        return bool(self.doubt) or (self.mirror is not None and self.mirror.deposed)
+
+    def drop(self) -> None:
+        """Forget the assignment, and all that belongs to it."""
+        self.blocks = self.pushes = self.assign = self.following = self.mirror = None
+        self.ready = self.restoring = False
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the parts contradict each other."""
+        assert (self.blocks is None) == (self.pushes is None) == (self.assign is None)
+        assert not self.ready or (self.blocks is not None and not self.blocks.missing)
+        assert not (self.following and (self.ready or self.mirror))
+        if self.blocks is not None and self.pushes is not None:
+            self.blocks.check_invariants()
+            self.pushes.check_invariants()
+        for part in (self.following, self.mirror):
+            if part is not None:
+                part.check_invariants()
+                assert part.blocks is self.blocks
