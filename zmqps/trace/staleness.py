@@ -4,6 +4,7 @@ Each block of each push counts once, as in summary.json. Taken from the shards' 
 it is there even when a replica's log is lost. -1 in a line means unknown, and is counted apart.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -16,13 +17,17 @@ from zmqps.trace.pictures import natural
 PIECES: Final = 60
 """Into so many pieces of time a run is cut."""
 
-_UPDATES: Final = """
-CREATE OR REPLACE TEMP TABLE stale AS
-SELECT u.process, u.sender, u.sequence, u.number, u.step, u.applied_at, u.file, u.line,
-  unnest(u.keys) AS block, unnest(u.staleness) AS stale, unnest(u.version_read) AS version_read,
-  unnest(u.version_applied) AS version_applied, unnest(u.outcomes) AS outcome
-FROM applied u
+_COUNTS: Final = """
+SELECT process, sender, piece, stale, count(*) FROM (
+  SELECT process, sender, floor({since} / {piece_s}) AS piece, unnest(staleness) AS stale,
+    unnest(outcomes) AS outcome
+  FROM applied JOIN processes USING (process) JOIN boots USING (boot)
+) WHERE outcome = 'applied'
+GROUP BY GROUPING SETS ((process, stale), (sender, stale), (piece, stale))
 """
+
+Counts = Counter[int]
+"""How many updates there are of each staleness."""
 
 
 @dataclass(frozen=True)
@@ -96,89 +101,126 @@ class Staleness:
 
 def staleness(db: duckdb.DuckDBPyConnection, worst: int = 3) -> Staleness:
     """Return the staleness of a run, with so many of the worst cases."""
-    db.execute(_UPDATES)
-    figures = (
-        "count(*), avg(stale), quantile_disc(stale, 0.1), median(stale), "
-        "quantile_disc(stale, 0.9), quantile_disc(stale, 0.99), max(stale)"
-    )
-    known = "FROM stale WHERE stale >= 0 AND outcome = 'applied'"
-
-    def groups(name: str, joins: str = "") -> tuple[Group, ...]:
-        rows = db.execute(
-            f"SELECT {name}, {figures} FROM stale {joins} "
-            f"WHERE stale >= 0 AND outcome = 'applied' GROUP BY 1"
-        ).fetchall()
-        return tuple(sorted((Group(*row) for row in rows), key=lambda one: natural(one.name)))
-
     times = Times(db)
     piece_s = max(times.end, 1e-9) / PIECES
-    total = groups("'all'")
-    unknown = db.execute(
-        "SELECT count(*) FROM stale WHERE stale < 0 AND outcome = 'applied'"
-    ).fetchone()
-    counts = dict(db.execute(f"SELECT stale, count(*) {known} GROUP BY 1").fetchall())
+    shards: dict[str, Counts] = defaultdict(Counter)
+    replicas: dict[str, Counts] = defaultdict(Counter)
+    pieces: dict[int, Counts] = defaultdict(Counter)
+    names = dict(db.execute("SELECT process, name FROM processes").fetchall())
+    senders = dict(
+        db.execute("SELECT m.incarnation, name FROM members m JOIN processes USING (process)")
+        .fetchall()
+    )  # fmt: skip
+    for process, sender, piece, stale, count in db.execute(
+        _COUNTS.format(since=times.sql("applied_at"), piece_s=piece_s)
+    ).fetchall():
+        if process is not None:
+            shards[names[process]][stale] += count
+        elif sender is not None:
+            replicas[senders.get(sender, f"sender {sender}")][stale] += count
+        else:
+            pieces[int(piece)][stale] += count
+    total: Counts = Counter()
+    for counts in shards.values():
+        total.update(counts)
+    unknown = total.pop(-1, 0)
     return Staleness(
-        total[0] if total else None,
-        unknown[0] if unknown else 0,
-        tuple(counts.get(k, 0) for k in range(max(counts, default=-1) + 1)),
-        groups("p.name", "JOIN processes p USING (process)"),
-        groups(
-            "coalesce(r.name, 'sender ' || stale.sender)",
-            "LEFT JOIN members m ON m.incarnation = stale.sender "
-            "LEFT JOIN processes r ON r.process = m.process",
-        ),
+        _group("all", total) if total else None,
+        unknown,
+        tuple(total.get(stale, 0) for stale in range(max(total, default=-1) + 1)),
+        _groups(shards),
+        _groups(replicas),
         piece_s,
-        tuple(_pieces(db, times, piece_s)),
-        tuple(_worst(db, worst)),
+        tuple(_pieces(pieces, piece_s)),
+        tuple(_worst(db, senders, worst)),
     )
 
 
-def _pieces(db: duckdb.DuckDBPyConnection, times: Times, length: float) -> Iterator[Piece]:
-    since = times.sql("applied_at")
-    for number, *rest in db.execute(
-        f"SELECT floor({since} / {length}) piece, count(*), avg(stale), quantile_disc(stale, 0.9),"
-        " max(stale) FROM stale JOIN processes USING (process) JOIN boots USING (boot) "
-        "WHERE stale >= 0 AND outcome = 'applied' GROUP BY 1 ORDER BY 1"
-    ).fetchall():
-        yield Piece(number * length, *rest)
+def _group(name: str, counts: Counts) -> Group:
+    updates = sum(counts.values())
+    mean = sum(stale * count for stale, count in counts.items()) / updates
+    shares = (0.1, 0.5, 0.9, 0.99)
+    p10, median, p90, p99 = (_quantile(counts, updates * share) for share in shares)
+    return Group(name, updates, mean, p10, median, p90, p99, max(counts))
+
+
+def _quantile(counts: Counts, rank: float) -> int:
+    """Return the least staleness that so many updates do not exceed."""
+    below = 0
+    for stale in sorted(counts):
+        below += counts[stale]
+        if below >= rank:
+            return stale
+    return max(counts)
+
+
+def _groups(named: dict[str, Counts]) -> tuple[Group, ...]:
+    known = {name: _known(counts) for name, counts in named.items()}
+    return tuple(_group(name, known[name]) for name in sorted(known, key=natural) if known[name])
+
+
+def _known(counts: Counts) -> Counts:
+    return Counter({stale: count for stale, count in counts.items() if stale >= 0})
+
+
+def _pieces(pieces: dict[int, Counts], piece_s: float) -> Iterator[Piece]:
+    for number in sorted(pieces):
+        counts = _known(pieces[number])
+        if counts:
+            one = _group("", counts)
+            yield Piece(number * piece_s, one.updates, one.mean, one.p90, one.most)
 
 
 _WORST: Final = """
-SELECT w.*, p.name shard, p.number shard_number, r.name replica, r.process of_replica, f.path,
-  b.tensor || ':' || b.block AS name
-FROM (
-  SELECT * FROM stale WHERE outcome = 'applied' QUALIFY row_number() OVER (
-    PARTITION BY sender, number ORDER BY stale DESC, process, block) = 1
+SELECT w.*, p.name AS shard, f.path, m.process AS of_replica FROM (
+  SELECT *, list_max(staleness) AS stale FROM applied
+  ORDER BY stale DESC, sender, number, file, line LIMIT ?
 ) w JOIN processes p USING (process) JOIN files f ON f.file = w.file
 LEFT JOIN members m ON m.incarnation = w.sender
-LEFT JOIN processes r ON r.process = m.process
-LEFT JOIN blocks b ON b.key = w.block
-WHERE stale >= 0 ORDER BY stale DESC, w.sender, w.number LIMIT ?
+WHERE stale >= 0 ORDER BY stale DESC, w.sender, w.number, w.file, w.line
 """
 
 _BETWEEN: Final = """
-SELECT coalesce(r.name, 'sender ' || s.sender) AS name, count(*) AS pushes
-FROM stale s LEFT JOIN members m ON m.incarnation = s.sender
-LEFT JOIN processes r ON r.process = m.process
-WHERE s.process = ? AND s.block = ? AND outcome = 'applied' AND version_applied > ?
-  AND version_applied < ? GROUP BY 1 ORDER BY 2 DESC, 1
+SELECT sender, count(*) FROM applied WHERE process = $process
+  AND list_position(keys, $block) > 0 AND outcomes[list_position(keys, $block)] = 'applied'
+  AND version_applied[list_position(keys, $block)] > $read
+  AND version_applied[list_position(keys, $block)] < $applied
+GROUP BY 1
 """
 
+PARTS: Final = 100
+"""A push has at most about so many messages: one of them stands for it."""
 
-def _worst(db: duckdb.DuckDBPyConnection, most: int) -> Iterator[Worst]:
-    cursor = db.execute(_WORST, [most])
+
+def _worst(db: duckdb.DuckDBPyConnection, senders: dict[int, str], most: int) -> Iterator[Worst]:
+    cursor = db.execute(_WORST, [most * PARTS])
     names = [column[0] for column in cursor.description or ()]
+    seen: set[tuple[int, int]] = set()
     for values in cursor.fetchall():
         row = dict(zip(names, values, strict=True))
-        between = db.execute(
-            _BETWEEN, [row["process"], row["block"], row["version_read"], row["version_applied"]]
-        ).fetchall()
-        yield Worst(
-            row["replica"] or f"sender {row['sender']}", row["step"], row["number"], row["shard"],
-            row["name"] or f"{row['block']:016x}", row["stale"], row["version_read"],
-            row["version_applied"], row["sender"], row["sequence"], f"{row['path']}:{row['line']}",
-            tuple(between), *_ages(db, row),
-        )  # fmt: skip
+        if len(seen) < most and (row["sender"], row["number"]) not in seen:
+            seen.add((row["sender"], row["number"]))
+            yield _story_of(db, senders, row)
+
+
+def _story_of(db: duckdb.DuckDBPyConnection, senders: dict[int, str], row: dict[str, Any]) -> Worst:
+    """Return what is known of a push message whose worst block is so stale."""
+    place = row["staleness"].index(row["stale"])
+    key, read = row["keys"][place], row["version_read"][place]
+    applied = row["version_applied"][place]
+    pushes: Counter[str] = Counter()
+    for sender, count in db.execute(
+        _BETWEEN, {"process": row["process"], "block": key, "read": read, "applied": applied}
+    ).fetchall():
+        pushes[senders.get(sender, f"sender {sender}")] += count
+    between = sorted(pushes.items(), key=lambda one: (-one[1], natural(one[0])))
+    named = db.execute("SELECT tensor || ':' || block FROM blocks WHERE key = ?", [key]).fetchone()
+    return Worst(
+        senders.get(row["sender"], f"sender {row['sender']}"), row["step"], row["number"],
+        row["shard"], named[0] if named else f"{key:016x}", row["stale"], read, applied,
+        row["sender"], row["sequence"], f"{row['path']}:{row['line']}", tuple(between),
+        *_ages(db, row),
+    )  # fmt: skip
 
 
 _AGES: Final = """
