@@ -56,10 +56,12 @@ _MESSAGES: Final = """
 DELETE FROM messages;
 INSERT INTO messages
 WITH own AS (
-  SELECT sender, sequence, kind, job, shard, blocks, nbytes, sends, outcome, enqueued_at, sent_at,
-    answered_at, earlier, process, file, line
-  FROM request_done
-  QUALIFY row_number() OVER (PARTITION BY sender, sequence ORDER BY answered_at, line) = 1
+  SELECT sender, sequence, any_value(kind) AS kind, any_value(job) AS job,
+    any_value(shard) AS shard, any_value(blocks) AS blocks, any_value(nbytes) AS nbytes,
+    any_value(sends) AS sends, any_value(outcome) AS outcome, min(enqueued_at) AS enqueued_at,
+    min(sent_at) AS sent_at, min(answered_at) AS answered_at, any_value(process) AS process,
+    any_value(file) AS file, min(line) AS line
+  FROM request_done GROUP BY sender, sequence
 ), earlier AS (
   SELECT sender, unnest(earlier) AS sequence, sequence AS line_of, kind, job, shard, blocks, nbytes,
     sends, enqueued_at, process, file, line

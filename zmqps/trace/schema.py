@@ -62,6 +62,7 @@ CREATE TABLE gaps (
 );
 -- Lines of no event that this release knows.
 CREATE TABLE other (file INTEGER, line BIGINT, process INTEGER, event VARCHAR, data VARCHAR);
+-- `judged` are the verdicts by the default bounds: see zmqps.trace.verdicts.
 -- Names of blocks, from `LayoutAccepted`.
 CREATE TABLE blocks (key UBIGINT, tensor VARCHAR, block INTEGER);
 -- One message: everything that its sender, a broker and a shard say about (sender, sequence).

@@ -20,6 +20,7 @@ from zmqps.trace.joins import join_all
 from zmqps.trace.reading import Reading, is_current
 from zmqps.trace.schema import TABLES, event_tables, version
 from zmqps.trace.sources import STDIN, Source, find
+from zmqps.trace.verdicts import keep
 
 MEMORY: Final = "640MB"
 """Of the database; beside it there is a piece of text and what Python takes."""
@@ -163,6 +164,7 @@ class Store:
             db.execute("BEGIN")
             join_all(db, raw_clocks=self._raw_clocks)
             db.execute("COMMIT")
+            keep(db)
             db.execute("CHECKPOINT")
         except BaseException:
             db.close()

@@ -19,9 +19,12 @@ message took.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from zmqps.trace.store import Store
+if TYPE_CHECKING:
+    import duckdb
+
+    from zmqps.trace.store import Store
 
 KINDS: Final = (
     "lost", "doubled", "applied twice", "reordered", "late", "orphaned", "refused", "torn",
@@ -302,24 +305,39 @@ class Verdict:
         return " ".join(word for word in words if word)
 
 
-def judge(store: Store, *, late_s: float = LATE_S, torn: int | None = None) -> None:
-    """Make the temporary table `verdicts` of a store."""
-    bound = torn_bound(store) if torn is None else torn
+def judge(store: "Store", *, late_s: float = LATE_S, torn: int | None = None) -> None:
+    """Make `verdicts` of a store; with the bounds that its index was made with, they are there."""
+    store.db.execute("DROP VIEW IF EXISTS temp.verdicts; DROP TABLE IF EXISTS temp.verdicts")
+    if torn is None and late_s == LATE_S:
+        store.db.execute("CREATE TEMP VIEW verdicts AS FROM judged")
+    else:
+        make(store.db, late_s, torn)
+
+
+def keep(db: "duckdb.DuckDBPyConnection") -> None:
+    """Judge by the default bounds, into the table `judged` of the index."""
+    make(db, LATE_S, None)
+    db.execute("CREATE OR REPLACE TABLE judged AS FROM temp.verdicts")
+
+
+def make(db: "duckdb.DuckDBPyConnection", late_s: float, torn: int | None) -> None:
+    """Make the temporary table `verdicts`."""
+    bound = torn_bound(db) if torn is None else torn
     values = {"done": DONE, "fatal": FATAL, "late": repr(float(late_s)), "torn": int(bound)}
-    store.db.execute(_TABLE)
+    db.execute(_TABLE)
     for sql in (
         _ABSENT, _LOST, _LATE, _DOUBLED, _TWICE, _REORDERED, _ORPHANED, _REFUSED, _TORN,
     ):  # fmt: skip
-        store.db.execute(sql.format_map(values))
+        db.execute(sql.format_map(values))
 
 
-def torn_bound(store: Store) -> int:
+def torn_bound(db: "duckdb.DuckDBPyConnection") -> int:
     """Return how far versions may be apart: all pushes that may be on their way, twice."""
-    replicas = store.value("SELECT count(DISTINCT name) FROM processes WHERE role = 'replica'")
-    return 2 * PUSHES_IN_FLIGHT * max(1, replicas or 0)
+    row = db.execute("SELECT count(DISTINCT name) FROM processes WHERE role = 'replica'").fetchone()
+    return 2 * PUSHES_IN_FLIGHT * max(1, row[0] if row else 0)
 
 
-def counts(store: Store) -> dict[str, dict[str, int]]:
+def counts(store: "Store") -> dict[str, dict[str, int]]:
     """Return how many there are, by kind and grade."""
     found = {kind: dict.fromkeys(GRADES, 0) for kind in KINDS}
     for row in store.rows(
@@ -331,7 +349,7 @@ def counts(store: Store) -> dict[str, dict[str, int]]:
 
 
 def listed(
-    store: Store, *, kinds: tuple[str, ...] = (), grades: tuple[str, ...] = (), limit: int = 20
+    store: "Store", *, kinds: tuple[str, ...] = (), grades: tuple[str, ...] = (), limit: int = 20
 ) -> list[Verdict]:
     """Return some verdicts, the bad ones first."""
     where = ["true"]
