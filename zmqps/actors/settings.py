@@ -124,6 +124,11 @@ class TrainingSettings(Settings):
     subsets: Count | None = Field(
         None, description="Parts that the training data is divided into; null: one a replica."
     )
+    data: Literal["redistribute", "wait"] = Field(
+        "redistribute",
+        description="What becomes of a part whose replica is lost: the others share it until "
+        "somebody comes, or it waits for whoever comes.",
+    )
 
     @field_validator("accuracy")
     @classmethod

@@ -2,7 +2,9 @@
 
 Seat k is subset k mod `slots` in order k div `slots`: the first `slots` replicas share the data
 without overlap, later ones see a subset again, each in an order of its own. A seat remembers its
-next step, so that whoever takes it goes on where the one before was.
+next step, so that whoever takes it goes on where the one before was. When the replica of a subset
+has left, the data is divided anew among those that are there (`redistribute`), or its subset waits
+for whoever takes the seat.
 """
 
 from collections.abc import Mapping
@@ -14,19 +16,25 @@ from zmqps.protocol.messages import Release
 class Seats:
     """`steps` holds the next step of each seat that was ever taken (of a checkpoint: restored)."""
 
-    def __init__(self, slots: int, steps: Mapping[int, int] | None = None):
+    def __init__(
+        self, slots: int, steps: Mapping[int, int] | None = None, *, redistribute: bool = False
+    ):
         self.slots = slots
+        self.redistribute = redistribute
+        self.orphans: set[int] = set()  # seats of subsets whose replicas have left
         self.steps = dict(steps or {})
         self._holders: dict[int, int] = {}  # seat → incarnation
         self._seats: dict[int, int] = {}  # incarnation → seat
 
     def state(self) -> dict[str, Any]:
         """Return seats and their holders as plain values."""
-        return {"steps": list(self.steps.items()), "holders": list(self._holders.items())}
+        steps, holders = list(self.steps.items()), list(self._holders.items())
+        return {"steps": steps, "holders": holders, "orphans": sorted(self.orphans)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with these."""
         self.steps.update(dict(state["steps"]))
+        self.orphans.update(state["orphans"])
         for seat, incarnation in state["holders"]:
             self._holders[seat], self._seats[incarnation] = incarnation, seat
 
@@ -34,8 +42,24 @@ class Seats:
         """Give a replica the lowest free seat."""
         seat = next(n for n in range(len(self._holders) + 1) if n not in self._holders)
         self._holders[seat], self._seats[incarnation] = incarnation, seat
-        step = self.steps.setdefault(seat, 0)
-        return Release(seat % self.slots, self.slots, seat // self.slots, step)
+        self.orphans.discard(seat)
+        self.steps.setdefault(seat, 0)
+        return self.release(incarnation)
+
+    def release(self, incarnation: int) -> Release:
+        """Return what a replica that has a seat trains on, as things are now."""
+        seat = self._seats[incarnation]
+        served = [n for n in range(self.slots) if not (self.redistribute and n in self.orphans)]
+        slots, further, step = len(served), seat - self.slots, self.steps[seat]
+        if further < 0:
+            return Release(served.index(seat), slots, 0, step)
+        if not slots:  # nobody is there but those who see a subset again
+            return Release(further % self.slots, self.slots, further // self.slots, step)
+        return Release(further % slots, slots, 1 + further // slots, step)
+
+    def waiting(self) -> list[int]:
+        """Return the next steps of the subsets that wait for somebody."""
+        return [] if self.redistribute else [self.steps[seat] for seat in sorted(self.orphans)]
 
     def reached(self, incarnation: int, step: int) -> None:
         """Note the next step of a replica; a step that is behind is ignored."""
@@ -48,6 +72,7 @@ class Seats:
         seat = self._seats.pop(incarnation, None)
         if seat is not None:
             del self._holders[seat]
+            self.orphans |= {seat} if seat < self.slots else set()
 
     def step(self, incarnation: int) -> int:
         """Return the next step of a replica; 0 when it has no seat."""

@@ -1,5 +1,6 @@
 """What members should know, compared with what they were told. Part of the coordinator."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zmqps.actors.base import Effect, Note, Send
@@ -82,11 +83,22 @@ class Telling:
         released = [replica for replica in replicas if replica.released is None]
         for replica in released:
             replica.released = self.training.seats.take(replica.incarnation)
-        return released
+        return [*released, *self._divided_anew()]
 
     def tell_again(self, member: Member, now: float) -> list[Effect]:
         """Tell what a coordinator before this one may have told already, or not come to tell."""
         return [*self.members.send_all([member], member.released, now)] if member.released else []
+
+    def _divided_anew(self) -> list[Member]:
+        """Say which replicas train on another part of the data than they were told."""
+        changed = []
+        for replica in self.members.replicas:
+            if replica.released is not None:
+                release = self.training.seats.release(replica.incarnation)
+                if replace(release, step=replica.released.step) != replica.released:
+                    replica.released = release
+                    changed.append(replica)
+        return changed
 
     def _tell_release(self, replica: Member, now: float) -> list[Effect]:
         release = replica.released

@@ -164,6 +164,7 @@ class Training:
     def standing(self, now: float) -> Standing:
         """Return where the run stands."""
         steps = [self.seats.step(r.incarnation) for r in self.members.replicas]
+        steps += self.seats.waiting()
         return Standing(
             seconds=self.figures.seconds(now),
             epochs=self.figures.epochs or 0.0,
@@ -326,7 +327,8 @@ class Training:
         training = agreement.training
         slots = (training.subsets if training else None) or self.cluster.replicas
         seats = {item["seat"]: item["step"] for item in self.restored.get("seats", [])}
-        self.seats = Seats(slots, seats)
+        anew = training is None or training.data == "redistribute"
+        self.seats = Seats(slots, seats, redistribute=anew)
         layout = agreement.layout
         return Note(
             events.LayoutAccepted(

@@ -188,7 +188,9 @@ class ComputeCore:
             case Connected(welcome):
                 self._begin(welcome.incarnation)
             case Released(release):
-                if release != self._release:  # the same again changes nothing
+                if self._release is not None:  # the same again, or another part of the data
+                    self._release, self.step = release, max(self.step, release.step)
+                else:
                     self._release, self.step = release, release.step
                     self._waiting_since = now
                     # What an evaluation fetched before is no start for training.

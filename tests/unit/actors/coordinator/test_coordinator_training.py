@@ -277,3 +277,15 @@ def test_the_status_lists_clients_and_sorts_by_number_and_tells_the_recent_loss(
     listed = rig.status()["replicas"]
     assert [one["name"] for one in listed] == ["client-0", *(f"replica-{n}" for n in range(12))]
     assert [one["loss"] for one in listed[:3]] == [None, 1.0, 9.0]
+
+
+@pytest.mark.parametrize(("data", "slots"), [("redistribute", 1), ("wait", 2)])
+def test_the_data_of_a_lost_replica_is_shared_or_waits(data, slots):
+    rig = Rig().base()
+    first, second = (rig.replica(declare(steps=10, data=data)) for _ in range(2))
+    first.train(4)
+    second.silent = True
+    rig.tick(11)
+    assert first.got(Release)[-1].slots == slots
+    first.train(6)
+    assert rig.core.ending.running == (data == "wait")
