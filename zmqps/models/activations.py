@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from zmqps.models.layers import Array, Layer, Step
+from zmqps.models.layers import Array, Elementwise, Step
 from zmqps.models.settings import ActivationName
 from zmqps.protocol.tensors import Dtype
 
 
-class Activation(Layer):
+class Activation(Elementwise):
     """relu max(x, 0); sigmoid 1/(1 + exp(-x)); tanh; none x. None of them ever decreases."""
 
     def __init__(self, kind: ActivationName, dtype: Dtype) -> None:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from zmqps.models.layers import Array, Layer, Step
+from zmqps.models.layers import Array, Elementwise, Layer, Step, rows_of
 from zmqps.protocol.tensors import TensorSpec
 
 
-class Bias(Layer):
+class Bias(Elementwise):
     """y[..., c, n] = x[..., c, n] + b[..., c], in place; db is dy summed where b is repeated.
 
     b is (c,): the same at every pixel; or (height, width, c): one number for each output.
@@ -17,6 +17,13 @@ class Bias(Layer):
         self.tensors = (bias,)
         self.shared = len(bias.shape) == 1
         self._name = bias.name
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> Layer:  # noqa: ARG002
+        """Return the bias of these rows; all of it when it is the same at every pixel."""
+        spec = self.tensors[0]
+        part = Bias(spec if self.tied else rows_of(spec, rows))
+        part.tied = self.tied
+        return part
 
     def forward(self, x: Array, step: Step) -> Array:
         """Add the bias to x itself."""

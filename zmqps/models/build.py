@@ -156,7 +156,9 @@ class _Builder:
         self, settings: Parametric, name: str, shape: tuple[int, ...], bias: tuple[int, ...]
     ) -> None:
         zero = Initial("constant", 0.0)
-        self.layers.append(Bias(TensorSpec(f"{name}/bias", bias, self._dtype, zero)))
+        layer = Bias(TensorSpec(f"{name}/bias", bias, self._dtype, zero))
+        layer.tied = len(shape) > len(bias)
+        self.layers.append(layer)
         if settings.activation != "none":
             self.layers.append(Activation(settings.activation, self._dtype))
         self.shape = shape

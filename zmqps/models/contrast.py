@@ -10,9 +10,11 @@ R and C hold the weights along height and width. Each of their rows sums to 1: a
 pixels of the image count.
 """
 
+import copy
+
 import numpy as np
 
-from zmqps.models.layers import Array, Layer, Step
+from zmqps.models.layers import Array, Buffers, Layer, Step
 from zmqps.protocol.tensors import Dtype
 
 
@@ -32,6 +34,30 @@ class _Contrast(Layer):
         super().__init__(dtype)
         self._rows, self._columns = rows.astype(dtype), columns.astype(dtype)
         self._inside = inside
+
+    cut = True
+
+    def reads(self, rows: range, shape: tuple[int, ...]) -> range:
+        """Return the rows whose weight is above zero."""
+        used = np.flatnonzero(self._rows[rows.start : rows.stop].any(axis=0))
+        return range(int(used[0]), min(int(used[-1]) + 1, shape[0]))
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> Layer:
+        """Return the same weights over a stripe of the image."""
+        read = self.reads(rows, shape)
+        part = copy.copy(self)
+        part.buffers = Buffers(self._rows.dtype)
+        part._rows = np.ascontiguousarray(
+            self._rows[rows.start : rows.stop, read.start : read.stop]
+        )
+        part._inside = slice(rows.start - read.start, rows.stop - read.start)
+        return part
+
+    def multiply_adds(self, shape: tuple[int, ...]) -> int:
+        """Add up the channels, weigh the sum along both axes."""
+        height, width, channels = shape
+        across = len(self._rows) * width * len(self._columns)
+        return height * width * channels + len(self._rows) * height * width + across
 
     def _mean(self, x: Array) -> Array:
         """(height, width, channels, batch) -> (output height, width, batch)."""

@@ -10,7 +10,30 @@ from zmqps.models.windows import Windows
 from zmqps.protocol.tensors import TensorSpec
 
 
-class DirectConv(Layer):
+class WindowedLayer(Layer):
+    """What all layers with a window that moves over the image have in common."""
+
+    cut = True
+    shape_out: tuple[int, int, int]
+    _rows: Windows
+    _columns: Windows
+
+    def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG002
+        """Return the shape of the output."""
+        return self.shape_out
+
+    def reads(self, rows: range, shape: tuple[int, ...]) -> range:  # noqa: ARG002
+        """Return the image rows under the windows."""
+        return self._rows.reads(rows)
+
+    def multiply_adds(self, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """One for each number in each window, and filter."""
+        height, width, filters = self.shape_out
+        channels = self.tensors[0].shape[-1] if self.tensors else 1
+        return height * width * filters * self._rows.kernel * self._columns.kernel * channels
+
+
+class DirectConv(WindowedLayer):
     """y[h, w, f, n] = sum over i, j, c of K[f, i, j, c] x[h s + i - p, w s + j - p, c, n].
 
     K is (filters, kernel, kernel, channels), a row for each filter. The columns of windows are
@@ -30,6 +53,12 @@ class DirectConv(Layer):
         self._rows, self._columns = rows, columns
         # What one image row gives to one output pixel: j and c as one axis.
         self._row_size = columns.kernel * channels
+
+    tied = True
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> Layer:  # noqa: ARG002
+        """Return the same filters over a stripe of the image."""
+        return type(self)(self.tensors[0], self._rows.part(rows), self._columns)
 
     @staticmethod
     def cost(filters: int, channels: int, rows: Windows, columns: Windows) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zmqps.models.layers import Array, Layer, Step
+from zmqps.models.layers import Array, Layer, Step, rows_of
 from zmqps.protocol.tensors import TensorSpec
 
 
@@ -13,10 +13,24 @@ class Dense(Layer):
     dK = dy x^T and dx = K^T dy.
     """
 
+    cut = True
+
     def __init__(self, kernel: TensorSpec) -> None:
         super().__init__(kernel.dtype)
         self.tensors = (kernel,)
         self._name = kernel.name
+
+    def shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG002
+        """Return the number of units."""
+        return self.tensors[0].shape[:1]
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> "Dense":  # noqa: ARG002
+        """Return these units; each needs the whole input."""
+        return Dense(rows_of(self.tensors[0], rows))
+
+    def multiply_adds(self, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+        """One for each element of the kernel."""
+        return self.tensors[0].size
 
     def forward(self, x: Array, step: Step) -> Array:
         """Return K x."""

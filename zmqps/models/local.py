@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from zmqps.models.conv import DirectConv
-from zmqps.models.layers import Array, Step
+from zmqps.models.layers import Array, Layer, Step, rows_of
 
 
 class LocallyConnected(DirectConv):
@@ -15,6 +15,13 @@ class LocallyConnected(DirectConv):
     between pixels, so that a stripe of the image has a stripe of K to itself ([D] sections 3
     and 5).
     """
+
+    tied = False
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> Layer:  # noqa: ARG002
+        """Return the kernels of a stripe of the image."""
+        kernel = rows_of(self.tensors[0], rows)
+        return LocallyConnected(kernel, self._rows.part(rows), self._columns)
 
     def write_gradient(self, dy: Array, step: Step) -> None:
         """Write dy x^T of each output pixel."""

@@ -5,14 +5,15 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from zmqps.models.layers import Array, Layer, Step
+from zmqps.models.conv import WindowedLayer
+from zmqps.models.layers import Array, Step
 from zmqps.models.windows import Windows
 from zmqps.protocol.tensors import Dtype
 
 Mask = npt.NDArray[np.bool_]
 
 
-class _Pool(Layer):
+class _Pool(WindowedLayer):
     """Pooling in two passes of one axis each; only whole windows count.
 
     A pass goes row by row of its output, so that a row stays in cache through its few steps.
@@ -22,10 +23,16 @@ class _Pool(Layer):
 
     def __init__(self, shape_in: tuple[int, ...], size: int, stride: int, dtype: Dtype) -> None:
         super().__init__(dtype)
+        self._dtype = dtype
         height, width, channels = shape_in
         self._rows = Windows.over(height, size, stride, "valid")
         self._columns = Windows.over(width, size, stride, "valid")
         self.shape_out = (self._rows.outputs, self._columns.outputs, channels)
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> "_Pool":
+        """Return the same pooling over a stripe of the image."""
+        stripe = (len(self._rows.reads(rows)), *shape[1:])
+        return type(self)(stripe, self._rows.kernel, self._rows.stride, self._dtype)
 
     def forward(self, x: Array, step: Step) -> Array:  # noqa: ARG002
         """Pool along the width, then along the height."""

@@ -7,13 +7,14 @@ form, transforms included.
 
 import numpy as np
 
+from zmqps.models.conv import WindowedLayer
 from zmqps.models.fourier import Fourier, Grid
 from zmqps.models.layers import Array, Layer, Step
 from zmqps.models.windows import Windows
 from zmqps.protocol.tensors import TensorSpec
 
 
-class SpectralConv(Layer):
+class SpectralConv(WindowedLayer):
     """The same function of x and K as `DirectConv`.
 
     With the spectra X of the image and K of the kernel, Y = conj(K) X at each frequency, summed
@@ -32,12 +33,19 @@ class SpectralConv(Layer):
         self.shape_out = (rows.outputs, columns.outputs, filters)
         self.tensors = (kernel,)
         self._name = kernel.name
+        self._rows, self._columns = rows, columns
         grid = _grid(rows, columns)
         self._frequencies = grid.frequencies
         self._of_image = Fourier(grid, range(rows.size), range(columns.size), kernel.dtype)
         self._of_kernel = Fourier(grid, range(height), range(width), kernel.dtype)
         tops, lefts = ([w.start(output) for output in range(w.outputs)] for w in (rows, columns))
         self._of_output = Fourier(grid, tops, lefts, kernel.dtype, inverse_share=True)
+
+    tied = True
+
+    def part(self, rows: range, shape: tuple[int, ...]) -> Layer:  # noqa: ARG002
+        """Return the same filters over a stripe of the image."""
+        return SpectralConv(self.tensors[0], self._rows.part(rows), self._columns)
 
     @staticmethod
     def cost(filters: int, channels: int, rows: Windows, columns: Windows) -> int:

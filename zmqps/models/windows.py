@@ -36,3 +36,14 @@ class Windows:
     def start(self, output: int) -> int:
         """First pixel of a window; it may lie ahead of the image."""
         return output * self.stride - self.before
+
+    def reads(self, outputs: range) -> range:
+        """Return the pixels of the image under these windows."""
+        first, end = self.start(outputs.start), self.start(outputs.stop - 1) + self.kernel
+        return range(min(max(first, 0), self.size - 1), max(min(end, self.size), 1))
+
+    def part(self, outputs: range) -> "Windows":
+        """Return these windows over the pixels that they read."""
+        read = self.reads(outputs)
+        before = read.start - self.start(outputs.start)
+        return Windows(len(read), self.kernel, self.stride, before, len(outputs))

@@ -1,0 +1,1 @@
+"""One model cut over several processes: the cut, its plan, and what each process computes."""
