@@ -25,5 +25,6 @@ PARTS = {
     "demo_accuracy": "tools.bench_parts.accuracy:demo_accuracy",
     "trace_records_per_s": "tools.bench_parts.trace:trace",
     "consensus_vs_loop": "tools.bench_parts.consensus:consensus_vs_loop",
+    "copies_2_vs_1": "tools.bench_parts.copies:copies_2_vs_1",
     "round_cost": "tools.bench_parts.rounds:round_cost",
 }

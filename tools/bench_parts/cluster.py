@@ -16,7 +16,7 @@ STOP_S = 10.0
 
 
 @contextmanager
-def cluster(shards: int, folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
+def cluster(shards: int, folder: Path, *, copies: int = 1) -> Iterator[tuple[str, dict[str, int]]]:
     """Yield the coordinator's endpoint and the process id of each actor, by role and number."""
     endpoint = f"ipc://{folder}/coordinator"
     run_dir = folder / "run"
@@ -33,9 +33,11 @@ def cluster(shards: int, folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
         return subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
 
     coordinator = ["coordinator", "--shards", str(shards), "--bind", endpoint]
+    if copies > 1:  # the job's model does not matter: the first client declares one
+        coordinator += ["--job", "softmax.yaml", "--set", f"cluster.shard_copies={copies}"]
     processes = {"coordinator": start(*coordinator, "--run-dir", str(run_dir))}
     processes["broker"] = start("broker")
-    processes |= {f"shard-{i}": start("shard") for i in range(shards)}
+    processes |= {f"shard-{i}": start("shard") for i in range(shards * copies)}
     try:
         yield endpoint, {name: process.pid for name, process in processes.items()}
     finally:

@@ -86,7 +86,6 @@ class CoordinatorCore:
         self.run, self.run_dir, self.host = run, run_dir, host
         self.cluster = cluster
         self.managed = managed
-        self.shards_max = cluster.shards * cluster.shard_copies
         self.members = Members(
             suspect_s=cluster.suspect_ms / 1e3,
             gone_s=cluster.gone_ms / 1e3,
@@ -136,7 +135,6 @@ class CoordinatorCore:
         """See `actors.base.Core`."""
         for part in (self.members, self.training, self.ending):
             part.check_invariants()
-        assert len(self.members.of("shard")) <= self.shards_max
         assert not self.training.changed or self.training.assignment is None
 
     @property
@@ -300,7 +298,7 @@ class CoordinatorCore:
             self.members.move(member, peer, now)
             told_again += self.members.again(member, now)
         if member is None:
-            refused = self.members.no_entry(peer, hello, self.shards_max, actor)
+            refused = self.members.no_entry(peer, hello, actor)
             if refused is None and not self.ending.admits(hello.role):
                 refused = Refused("not_ready", f"the run is ending: {self.ending.reason}")
             if refused is not None:

@@ -91,8 +91,8 @@ class Members:
         self.numbers: dict[Role, int] = {}  # the next of each role
         self._sequence = 0
 
-    def no_entry(self, peer: Peer, hello: Hello, shards: int, actor: str) -> Refused | None:
-        """Say why a process cannot join a cluster of so many shards; None: it can.
+    def no_entry(self, peer: Peer, hello: Hello, actor: str) -> Refused | None:
+        """Say why a process cannot join; None: it can. A shard without a place is a spare.
 
         `actor` is the name of its key: its role, or its role, a dash and more.
         """
@@ -105,8 +105,6 @@ class Members:
             return Refused("bad_request", f"a {hello.role} needs an endpoint that it has bound")
         if len(self.by_peer) >= MEMBERS_MAX:
             return Refused("full", f"{MEMBERS_MAX} members are all that a coordinator admits")
-        if hello.role == "shard" and len(self.of("shard")) >= shards:
-            return Refused("full", f"this cluster has all of its {shards} shards (cluster.shards)")
         return None
 
     def admit(self, peer: Peer, hello: Hello, now: float, before: int = 0) -> Member:

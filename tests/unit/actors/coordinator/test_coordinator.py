@@ -65,11 +65,15 @@ def test_a_shard_takes_the_number_of_a_lost_one_and_other_numbers_are_never_used
     assert rig.join("broker").name == "broker-1"
 
 
-def test_a_shard_too_many_is_refused():
+def test_a_shard_too_many_is_a_spare_until_one_is_lost():
     rig = Rig().base()
-    extra = rig.join("shard")
-    assert extra.inbox == [Refused("full", "this cluster has all of its 2 shards (cluster.shards)")]
-    assert rig.status()["refused"] == {"full": 1}
+    rig.replica()
+    spare = rig.join("shard")
+    assert (spare.name, spare.got(Assign)) == ("shard-2", [])
+    lost = rig.shards[0].got(Assign)[0]
+    rig.shards[0].leave()
+    (assign,) = spare.got(Assign)
+    assert (assign.shard, assign.term) == (lost.shard, lost.term + 1)
 
 
 @pytest.mark.parametrize(
@@ -385,4 +389,5 @@ def test_nobody_takes_over_the_place_of_another():
     rig = Rig().base()
     message = Message(rig.shards[0].incarnation, 1, Hello("shard", "beta", 7, ("tcp://x:1",)))
     rig.event(Received("front", message, (), (b"fresh",)))
-    assert [body.code for body in rig.lost] == ["full"]
+    assert rig.shards[0].peer in rig.core.members.by_peer
+    assert rig.core.members.by_peer[(b"fresh",)].incarnation > rig.shards[1].incarnation
