@@ -9,6 +9,7 @@ States below the first layer with parameters are not exchanged: every stage make
 from its own copy of the data.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -62,6 +63,9 @@ def overlap(a: range, b: range) -> range:
     return range(start, stop) if start < stop else NOTHING
 
 
+_Ends = dict[tuple[int, int], list[Transfer]]
+
+
 class Cut:
     """A model's layers and `bounds`: for each state where its rows are cut.
 
@@ -108,13 +112,22 @@ class Cut:
             if (rows := overlap(self.owned(state, sender), self.reads(state, receiver)))
         )
 
+    @cached_property
+    def _by_ends(self) -> tuple[_Ends, _Ends]:
+        received: _Ends = defaultdict(list)
+        sent: _Ends = defaultdict(list)
+        for transfer in self.transfers:
+            received[transfer.state, transfer.receiver].append(transfer)
+            sent[transfer.state, transfer.sender].append(transfer)
+        return received, sent
+
     def received(self, state: int, stage: int) -> list[Transfer]:
         """Return what a stage gets of a state from others."""
-        return [t for t in self.transfers if t.state == state and t.receiver == stage]
+        return self._by_ends[0].get((state, stage), [])
 
     def sent(self, state: int, stage: int) -> list[Transfer]:
         """Return what a stage gives of a state to others."""
-        return [t for t in self.transfers if t.state == state and t.sender == stage]
+        return self._by_ends[1].get((state, stage), [])
 
     def readers(self, layer: int) -> list[int]:
         """Return the stages that compute a part of a layer."""
