@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.process.conftest import Place
@@ -152,3 +153,21 @@ def test_training_goes_on_while_the_coordinator_is_stopped(cluster, client, coun
     cluster.send("coordinator", signal.SIGCONT)
     push(client, 5)
     assert counts() == (25, 25)
+
+
+def test_a_full_disk_of_the_coordinator_holds_newcomers_up_and_nobody_else(cluster, client, counts):
+    process = psutil.Process(cluster.commands["coordinator"].process.pid)
+    unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (0, unlimited[1]))
+    try:
+        with Client(cluster.address, start_deadline_s=30.0) as late:
+            push(client, 20)
+            late._take(2.0)
+            assert late.welcome is None  # its incarnation is not on disk
+            told = cluster.place.json("status", "--coordinator", cluster.address)
+            assert any("File too large" in problem for problem in told["problems"])
+            process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
+            late.connect()
+    finally:
+        process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
+    assert counts() == (20, 20)

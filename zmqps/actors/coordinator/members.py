@@ -86,7 +86,7 @@ class Members:
         self.by_peer: dict[Peer, Member] = {}
         self._before: dict[int, tuple[Role, int]] = {}  # incarnation → number, of those who left
         self.retry_s = retry_s
-        self.changes = 0  # how often somebody came or left
+        self.changes = 0  # how often somebody came or left; observers are nobody
         self._suspect_s, self._gone_s, self._heartbeat_s = suspect_s, gone_s, heartbeat_s
         self.numbers: dict[Role, int] = {}  # the next of each role
         self._sequence = 0
@@ -112,7 +112,7 @@ class Members:
         self.incarnation += 1
         number = self._number(hello.role, before)
         session = Session(self.retry_s)
-        self.changes += 1
+        self.changes += hello.role != "observer"
         member = Member(peer, self.incarnation, number, hello, now, now, session)
         self.by_peer[peer] = member
         return member
@@ -219,7 +219,7 @@ class Members:
     def remove(self, member: Member) -> None:
         """Take a member that left off the table; its name is kept, should it come back."""
         del self.by_peer[member.peer]
-        self.changes += 1
+        self.changes += member.role != "observer"
         self._before[member.incarnation] = member.role, member.number
         if len(self._before) > BEFORE_MAX:
             del self._before[next(iter(self._before))]

@@ -76,6 +76,9 @@ class Memory:
 
 
 def _rests_on_it(effect: Effect) -> bool:
-    if isinstance(effect, Send):
-        return effect.message.number > 0 or isinstance(effect.message.body, Welcome)
-    return isinstance(effect, Exit)
+    if not isinstance(effect, Send):
+        return isinstance(effect, Exit)
+    body = effect.message.body
+    if isinstance(body, Welcome):
+        return not body.name.startswith("observer-")  # they look on, also when the disk is full
+    return effect.message.number > 0

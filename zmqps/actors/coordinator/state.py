@@ -32,7 +32,7 @@ def state_of(members: Members, training: Training, ending: Ending, now: float) -
         "start": members.start,
         "incarnation": members.incarnation,
         "numbers": dict(members.numbers),
-        "members": [_member(member) for member in members.by_peer.values()],
+        "members": [_member(m) for m in members.by_peer.values() if m.role != "observer"],
         "declared": asdict(training.agreement.declare) if training.agreement else None,
         "assignment": training.assignment.state() if training.assignment else None,
         "training": training.state(),
