@@ -160,16 +160,7 @@ class Run:
             self._done(t + 30, sent, t, me, kind, job, shard, sequence, [], "unfinished")
             return None
         if fault in ("refuse", "refuse for good"):
-            code = "unreachable" if fault == "refuse" else "bad_request"
-            refused = events.RequestRefused("front", me.incarnation, sequence, kind, code, "no")
-            self.processes["broker-0"].note(t + 1e-3, "broker", refused)
-            self._done(t + 2e-3, sent, t, me, kind, job, shard, sequence, [], code)
-            if code == "bad_request":
-                self.expect("refused", "bad", me, sequence, job)
-                return None
-            self.expect("refused", "harmless", me, sequence, job)
-            again = self._number(me, kind)
-            return self._finish(t + 0.5, sent, me, kind, job, shard, again, earlier=[sequence])
+            return self._refused(t, me, kind, job, shard, sequence, fault)
         if fault == "forget":
             self.expect("lost", "bad", me, sequence, job)
             forwarded = self._forwarded(me, sequence, kind, shard, t + 1e-3, t + 3e-3, "answered")
@@ -190,6 +181,19 @@ class Run:
             event = events.NonfiniteRefused(me.incarnation, job, job, f"layer-{shard}", 0)
             self.processes[f"shard-{shard}"].note(ended, "shard", event)
         return ended
+
+    def _refused(self, t, me, kind, job, shard, sequence, fault):
+        sent = t
+        code = "unreachable" if fault == "refuse" else "bad_request"
+        refused = events.RequestRefused("front", me.incarnation, sequence, kind, code, "no")
+        self.processes["broker-0"].note(t + 1e-3, "broker", refused)
+        self._done(t + 2e-3, sent, t, me, kind, job, shard, sequence, [], code)
+        if code == "bad_request":
+            self.expect("refused", "bad", me, sequence, job)
+            return None
+        self.expect("refused", "harmless", me, sequence, job)
+        again = self._number(me, kind)
+        return self._finish(t + 0.5, sent, me, kind, job, shard, again, earlier=[sequence])
 
     def _overtaken(self, t, me, kind, job, shard, sequence):
         later = self._number(me, kind)
