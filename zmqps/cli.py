@@ -14,6 +14,7 @@ from zmqps.commands.agent import agent
 from zmqps.commands.consensus import consensus
 from zmqps.commands.jobs import completion, jobs, schema
 from zmqps.commands.keys import keys
+from zmqps.commands.plan import plan
 from zmqps.commands.roles import broker, coordinator, replica, shard
 from zmqps.commands.runs import evaluate, export
 from zmqps.commands.simulate import simulate
@@ -71,7 +72,8 @@ def cli() -> None:
 
 
 COMMANDS = (
-    *(train, evaluate, export, status, trace, simulate, consensus, keys, jobs, schema, completion),
+    *(train, evaluate, export, status, trace, simulate, plan, consensus, keys, jobs, schema),
+    completion,
 )
 for _command in COMMANDS:
     cli.add_command(_command)

@@ -287,6 +287,8 @@ def test_jobs_are_listed_and_shown(capsys):
         "conv.yaml",
         "mlp.yaml",
         "softmax.yaml",
+        "speech.yaml",
+        "vision.yaml",
     ]
     code, out, _ = run(capsys, "jobs", "conv.yaml")
     assert yaml.safe_load(out)["data"]["name"] == "fashion-mnist-mini"

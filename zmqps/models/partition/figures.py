@@ -109,7 +109,7 @@ def fitting(
     enough = next(fits, 0)
     advice = f"{enough} partitions would do" if enough else "no number of partitions would do"
     raise ModelError(
-        f"{stages} partitions are too few: a stage needs {most:,} bytes, its limit is "
+        f"partitions: {stages}, too few: a stage needs {most:,} bytes, its limit is "
         f"{memory_max:,}; {advice}"
     )
 

@@ -109,7 +109,9 @@ def test_an_impossible_placement_is_refused(placement, message) -> None:
 def test_too_few_partitions_for_the_memory_are_refused_with_how_many_would_do() -> None:
     built, machine = layers(SPEECH, (440,)), Machine(batch=1)
     most = 3_000_000
-    with pytest.raises(ModelError, match=r"1 partitions .* limit is 3,000,000; (\d+) partitions"):
+    with pytest.raises(
+        ModelError, match=r"partitions: 1, too few: .* limit is 3,000,000; (\d+) partitions"
+    ):
         fitting(built, (440,), 1, machine=machine, memory_max=most)
     cut = fitting(built, (440,), 4, machine=machine, memory_max=most)
     assert max(f.memory_bytes for f in figures(cut, 1)) <= most

@@ -1,0 +1,77 @@
+# ruff: noqa: PLC0415 - see cli.py
+"""`zmqps plan`: how a model would be cut over several processes."""
+
+import click
+
+from zmqps.commands.options import (
+    AT_LEAST_1,
+    JobFile,
+    examples,
+    json_option,
+    print_json,
+    set_option,
+)
+
+PARTITIONS = click.IntRange(1, 144)
+
+
+def _placement(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, list[int]]:
+    placement: dict[str, list[int]] = {}
+    for value in values:
+        name, equals, stages = value.partition("=")
+        words = stages.split(",")
+        if not name or not equals or not all(word.isascii() and word.isdigit() for word in words):
+            raise click.BadParameter(f"{value[:60]!r} is no LAYER=STAGE,..., such as dense1=0,1")
+        placement[name] = [int(word[:9]) for word in words]
+    return placement
+
+
+@click.command(
+    epilog=examples(
+        "zmqps plan conv.yaml --partitions 4",
+        "zmqps plan speech.yaml --partitions 2 --place dense1=0 --place dense2=1",
+        "zmqps plan vision.yaml --partitions 3 --memory-mib 4 --json",
+    )
+)
+@click.argument("job", type=JobFile())
+@click.option("--partitions", type=PARTITIONS, required=True, help="Processes of one replica.")
+@click.option(
+    "--place", "placement", multiple=True, metavar="LAYER=STAGE,...", callback=_placement,
+    help="Divide a layer (by the name of its tensors) among these stages; may be given again.",
+)  # fmt: skip
+@click.option("--shards", type=AT_LEAST_1, help="Shards that share the parameters.")
+@click.option(
+    "--memory-mib", type=AT_LEAST_1, metavar="MIB", help="Memory that each process has, at most."
+)
+@set_option
+@json_option
+def plan(
+    job: str,
+    partitions: int,
+    placement: dict[str, list[int]],
+    shards: int | None,
+    memory_mib: int | None,
+    settings: dict[str, object],
+    as_json: bool,
+) -> None:
+    """Show how JOB's model would be cut over several processes.
+
+    For each of them: its parameters, the multiply-adds of one image, about how much memory it
+    takes, the bytes that it sends to the others for one image, and the shards that it talks to.
+    """
+    from zmqps.job import load_job
+    from zmqps.runs.planning import plan_job, plan_text
+
+    counts: dict[str, object] = {} if shards is None else {"cluster.shards": shards}
+    found = plan_job(
+        load_job(job, {**counts, **settings}),
+        partitions,
+        placement=placement,
+        memory_max=None if memory_mib is None else memory_mib << 20,
+    )
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(plan_text(found))
