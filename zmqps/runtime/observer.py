@@ -24,6 +24,7 @@ from zmqps.runtime.security_keys import Keys
 from zmqps.runtime.transport import Socket, open_dealer, receive, send, split_envelope
 
 BYTES_MAX = 64 << 20
+ASK_AGAIN_S = 2.0
 HELLO_AGAIN_S = 1.0
 LINGER_MS = 200
 
@@ -75,12 +76,10 @@ class Observer:
     def status(self, deadline_s: float, *, end_run: bool = False) -> dict[str, Any]:
         """Ask, and wait for the answer. Raises NoAnswerError when none comes in time."""
         begun = time.monotonic()
-        asked = False
         while (left := begun + deadline_s - time.monotonic()) > 0:
-            asked = (asked and self._incarnation > 0) or self.ask(end_run=end_run)
-            if not asked:
-                left = min(left, HELLO_AGAIN_S)
-            self._wait(left)
+            # What was asked before the coordinator was started anew is lost: it is asked again.
+            again_s = ASK_AGAIN_S if self.ask(end_run=end_run) else HELLO_AGAIN_S
+            self._wait(min(left, again_s))
             tree = self.read()
             if tree is not None:
                 return tree

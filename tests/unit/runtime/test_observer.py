@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
@@ -139,3 +140,18 @@ def test_nobody_answers_in_time():
     nobody = Observer("ipc:///tmp/nobody-is-here")
     with nobody, pytest.raises(ObserverError, match=told):
         nobody.status(0.01)
+
+
+def test_a_question_that_a_killed_coordinator_took_along_is_asked_again(coordinator, observer):
+    welcomed(coordinator, observer)
+    heard = []
+
+    def answer(message):
+        heard.append(type(message.body).__name__)
+        return [Status({"state": "training"})] if len(heard) == 2 else []
+
+    with ThreadPoolExecutor(1) as other:
+        served = other.submit(coordinator.serve, 2, answer)
+        assert observer.status(10.0) == {"state": "training"}
+        served.result()
+    assert heard == ["AskStatus", "AskStatus"]
