@@ -120,7 +120,7 @@ def test_a_manifest_is_not_written_for_files_that_are_not_there(tmp_path):
 
 
 def test_the_core_and_the_files_agree_on_the_folder(tmp_path):
-    checkpoints = Checkpoints(None, str(tmp_path), keep=1, deadline_s=1.0, number=7)
+    checkpoints = Checkpoints(list, None, str(tmp_path), keep=1, deadline_s=1.0, number=7)
     assert checkpoints.folder == str(checkpoint_folder(tmp_path, 7))
 
 

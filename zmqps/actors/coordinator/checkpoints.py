@@ -16,7 +16,7 @@ from zmqps.protocol.messages import Save, Saved
 class Checkpoints:
     """`last` is the folder of the last whole one; `problem` says why the last attempt failed.
 
-    `shards` returns those that serve: they save.
+    `shards` returns those that serve, one for each part of the table; () while one is lacking.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Checkpoints:
         self._keep = keep
         self._deadline_s = deadline_s
         self._manifest: dict[str, Any] | None = None  # of the one under way
+        self._savers: list[Member] = []
         self._files: dict[int, list[list[Any]]] = {}  # by the incarnations of shards that saved
         self._task: WriteManifest | None = None
         self._since = 0.0
@@ -54,9 +55,11 @@ class Checkpoints:
         assert not self.busy
         self.number += 1
         self._manifest, self._since = {**manifest, "number": self.number}, now
-        self._files, self._task = {}, None
+        self._files, self._task, self._savers = {}, None, self.shards()
+        if not self._savers:
+            return self._fail("a shard is lost")
         save = Save(self.number, self.folder)
-        return [*self.members.send_all(self.shards(), save, now)]
+        return [*self.members.send_all(self._savers, save, now)]
 
     def saved(self, shard: Member, saved: Saved) -> list[Effect]:
         """Take a shard's word; when all have saved, have the manifest written."""
@@ -65,10 +68,9 @@ class Checkpoints:
         if saved.error:
             return self._fail(f"{shard.name}: {saved.error}")
         self._files[shard.incarnation] = [list(file) for file in saved.files]
-        shards = self.shards()
-        if any(s.incarnation not in self._files for s in shards):
+        if any(s.incarnation not in self._files for s in self._savers):
             return []
-        files = [file for s in shards for file in self._files[s.incarnation]]
+        files = [file for s in self._savers for file in self._files[s.incarnation]]
         self._task = WriteManifest(self.folder, {**self._manifest, "files": files}, self._keep)
         return [Work(self._task)]
 
@@ -88,13 +90,14 @@ class Checkpoints:
 
     def shard_left(self, shard: Member) -> list[Effect]:
         """Give up when a shard has left that was to save."""
-        return self._fail(f"{shard.name} left") if self.busy and self._task is None else []
+        waits = self.busy and self._task is None and shard in self._savers
+        return self._fail(f"{shard.name} left") if waits else []
 
     def tick(self, now: float) -> list[Effect]:
         """Give up when it takes too long."""
         if not self.busy or now - self._since <= self._deadline_s:
             return []
-        late = [s.name for s in self.shards() if s.incarnation not in self._files]
+        late = [s.name for s in self._savers if s.incarnation not in self._files]
         return self._fail(
             f"waited {now - self._since:.0f} s for {', '.join(late) or 'the manifest'}"
         )

@@ -104,6 +104,7 @@ class CoordinatorCore:
             manifest=self.training.manifest,
             summary=self._summary,
             reported=self.training.reported,
+            serves=lambda: self.training.serves,
         )  # fmt: skip
         self.causes = Causes(
             self.members, self.training, self.ending,
@@ -154,6 +155,7 @@ class CoordinatorCore:
             self.members.start, self.members.changes, self.telling.settled, evaluations.number,
             len(evaluations.done), checkpoints.number, checkpoints.last, self.ending.reason,
             self.ending.phase in ("leaving", "left"),
+            training.sandblaster.key if training.sandblaster else None,
         )  # fmt: skip
 
     def _take(self, event: Event, now: float) -> list[Effect]:
@@ -373,6 +375,8 @@ class CoordinatorCore:
                 return self.training.checkpoints.written(task, error, now)
             case WriteState():
                 self.memory.written(task, error)
+                if error is None:
+                    self.training.kept(task.state["training"])
                 return []
             case WriteSummary():
                 return self.ending.written(task, now)

@@ -24,7 +24,8 @@ Phase = Literal["running", "stopping", "evaluating", "saving", "writing", "leavi
 class Ending:
     """`manifest` and `summary` are called with the time when they are needed.
 
-    `reported` says whether every shard has told its totals since a time: those of the summary.
+    `reported` says whether every shard has told its totals since a time: those of the summary;
+    `serves` whether all parameters are served now.
     `evaluate` and `save` say whether there is sense in it; `error` is what the user will read.
     """
 
@@ -32,6 +33,7 @@ class Ending:
         self, members: Members, evaluations: Evaluations, checkpoints: Checkpoints, *,
         deadline_s: float, manifest: Callable[[float], dict[str, Any]],
         summary: Callable[[float], dict[str, Any]], reported: Callable[[float], bool],
+        serves: Callable[[], bool],
     ):  # fmt: skip
         self.members = members
         self.evaluations = evaluations
@@ -43,6 +45,7 @@ class Ending:
         self.evaluate = self.save = True
         self.due = ""  # the reason of an end that had begun when the coordinator was started anew
         self._manifest, self._summary, self._reported = manifest, summary, reported
+        self._serves = serves
         self._since = self._stopped_at = 0.0
         self._asked = False  # whether this phase's request went out
         self._written: WriteSummary | None = None
@@ -55,10 +58,10 @@ class Ending:
     def admits(self, role: Role) -> bool:
         """Say whether one that comes now may join.
 
-        A broker may still when the run is ending: without one, replicas could not push what they
-        have left, nor fetch what they are to evaluate.
+        A broker or shard may still when the run is ending: without one, replicas could not push
+        what they have left, nor fetch what they are to evaluate.
         """
-        needed = role == "broker" and self.phase in ("stopping", "evaluating")
+        needed = role in ("broker", "shard") and self.phase in ("stopping", "evaluating", "saving")
         return self.running or needed or role == "observer"
 
     def begin(
@@ -142,6 +145,8 @@ class Ending:
             return self._enter("writing", now)
         if self.checkpoints.busy:
             return []
+        if not self._asked and not self._serves() and now - self._since <= self.deadline_s:
+            return []  # a lost shard may come back yet
         if not self._asked:
             self._asked = True
             return self.checkpoints.start(self._manifest(now), now)

@@ -20,7 +20,6 @@ from zmqps.actors.coordinator.sandblaster import Sandblaster
 from zmqps.actors.coordinator.seats import Seats
 from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow
 from zmqps.actors.coordinator.waiting import Wait
-from zmqps.optim.lbfgs import State
 from zmqps.optim.settings import LbfgsSettings
 from zmqps.protocol import events
 from zmqps.protocol.errors import ProtocolError
@@ -61,7 +60,7 @@ class Training:
             members, deadline_s, restored.get("evaluations", []), self.figures.totals
         )
         self.checkpoints = Checkpoints(
-            lambda: self.assignment.primaries() if self.assignment else [],
+            lambda: self.assignment.primaries() if self.assignment and self.serves else [],
             members,
             run_dir,
             keep=cluster.checkpoints_kept,
@@ -150,7 +149,9 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Return what else a coordinator that is started anew must know, as plain values."""
         seats, came = self.seats.state(), sorted(self._came)
-        return {"seats": seats, "warm": self.warm, "gathered": self.gathered, "came": came}
+        lbfgs = self.sandblaster.to_keep() if self.sandblaster else self._lbfgs
+        told = {"warm": self.warm, "gathered": self.gathered, "came": came}
+        return {"seats": seats, **told, "lbfgs": lbfgs}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with this; everybody is to be told what he should know."""
@@ -158,6 +159,7 @@ class Training:
         self.warm, self.gathered = state["warm"], state["gathered"]
         self._came, self.changed = set(state["came"]), self.assignment is not None
         self._row_steps = self.figures.session_steps
+        self._lbfgs = state["lbfgs"]
 
     # --- Where the run stands -----------------------------------------------------------------
 
@@ -272,19 +274,16 @@ class Training:
         """Begin the search, or go on from the checkpoint's state."""
         samples = agreement.images if settings.batch == "full" else settings.batch
         made = Sandblaster(
-            self.members, settings, samples, save=self._save_lbfgs,
+            self.members, settings, samples,
             reads=lambda: self.checkpoints.busy or self.evaluations.busy,
         )  # fmt: skip
-        saved = self._lbfgs or {}
-        state = State.from_plain(saved["state"]) if saved.get("state") else None
-        made.begin(state, saved.get("evaluation", 0), now)
+        made.begin(self._lbfgs or {}, now)
         return made
 
-    def _save_lbfgs(self, state: State) -> list[Effect]:
-        del state
-        assert self.sandblaster is not None
-        self.sandblaster.saved()
-        return []
+    def kept(self, state: Mapping[str, Any]) -> None:
+        """Take note that this is on disk (see `state`)."""
+        if self.sandblaster is not None and state["lbfgs"] == self.sandblaster.to_keep():
+            self.sandblaster.saved()
 
     def rows(self, now: float) -> list[Effect]:
         """Write down how far the run is, every `status_every_ms` in which there were steps."""
@@ -380,11 +379,9 @@ class Training:
         """Go back to the last checkpoint as a whole: vectors of different iterates fit nothing."""
         assert self.assignment is not None
         self.assignment.again()
-        if self.sandblaster is not None:
-            kept = self.checkpoints.lbfgs if self.checkpoints.last else self.restored.get("lbfgs")
-            state = (kept or {}).get("state")
-            self._lbfgs = {"state": state, "evaluation": self.sandblaster.evaluation}
-            self.sandblaster = None
+        kept = self.checkpoints.lbfgs if self.checkpoints.last else self.restored.get("lbfgs")
+        numbers = self.sandblaster.to_plain() if self.sandblaster else self._lbfgs or {}
+        self._lbfgs, self.sandblaster = {**numbers, "state": (kept or {}).get("state")}, None
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""

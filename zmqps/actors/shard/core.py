@@ -145,7 +145,7 @@ class ShardCore:
         if stopped_s <= self.membership.suspect_s or not self._incarnation:
             return []
         asked = self.membership.send(Heartbeat(), now, sure=True)
-        self.held.doubt = asked.message.number
+        self.held.ask_first(asked.message.number)
         return [asked]
 
     # --- What the coordinator says ----------------------------------------------------------------

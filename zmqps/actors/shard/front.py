@@ -91,10 +91,10 @@ class Front:
     def _shown(self, answers: list[Send], now: float) -> list[Effect]:
         """Return answers; with a copy, what they show goes there first, and they wait for it."""
         mirror = self.held.mirror
-        if mirror is None:
-            return list(answers)
-        changes = mirror.changed(now)
-        return [*changes, *mirror.hold(answers, now)]
+        changes = mirror.changed(now) if mirror is not None else []
+        if self.held.doubtful:  # whoever waits asks again, here or where it is served now
+            return changes
+        return [*changes, *(answers if mirror is None else mirror.hold(answers, now))]
 
     # --- Links ------------------------------------------------------------------------------------
 

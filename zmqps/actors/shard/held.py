@@ -38,6 +38,12 @@ class Held:
         """Whether another process may serve these ranges by now."""
         return bool(self.doubt) or (self.mirror is not None and self.mirror.deposed)
 
+    def ask_first(self, number: int) -> None:
+        """Serve nothing before this message was taken; answers that waited are asked for again."""
+        self.doubt = number
+        if self.mirror is not None:
+            self.mirror.released()
+
     def drop(self) -> None:
         """Forget the assignment, and all that belongs to it."""
         self.blocks = self.pushes = self.assign = self.following = self.mirror = None
