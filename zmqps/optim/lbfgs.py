@@ -146,8 +146,8 @@ Search = Generator[Request, tuple[float, ...], Result]
 def minimise(limits: Limits, state: State | None = None) -> Search:
     """Minimise from vector "x" on; from `state`, with the vectors as they were then.
 
-    Ends with a `Result`; the vectors "x" and "lbfgs/g" are those of its state, and the others are
-    freed.
+    Ends with a `Result`; "x", "lbfgs/g" and the history are those of its state, so that one can go
+    on from it with other limits.
     """
     yield Operate((Allocate(WORKING),))
     state = (yield from _first()) if state is None else (yield from _adopted(state))
@@ -170,8 +170,7 @@ def minimise(limits: Limits, state: State | None = None) -> Search:
         result = result or _spent(limits, state)
         if stop and result is None:
             result = Result("stopped", f"stopped after {state.iteration} iterations", state)
-    history = tuple(name for slot in range(limits.history + 1) for name in _pair(slot))
-    yield Operate((Free((*WORKING[1:], *history)),))
+    yield Operate((Free(WORKING[1:]),))
     return result
 
 

@@ -9,7 +9,7 @@ a checkpoint, or a measurement on the test set, may begin at any time; the next 
 when they are done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,9 @@ from zmqps.optim.vectors import Operation, Scale, join, to_wire
 from zmqps.protocol import sandblaster_events as events
 from zmqps.protocol.messages import Operate, Operated, Portion, PortionDone, PortionsSent
 
+NUMBERS = 100
+"""Numbers of evaluations that are kept at a time, ahead of their use."""
+
 
 @dataclass(slots=True)
 class _Evaluation:
@@ -50,29 +53,31 @@ class _Evaluation:
 class Sandblaster:
     """The loop; `result` is None while it runs.
 
-    `samples` is the size of a batch. `save(state)` writes down a state, and `saved` is to be called
-    when that is durable; `reads()` says that somebody reads the vectors of the iterate. `state` is
-    the iterate's (None: the first one), as far as any message to the shards can tell from now on.
+    `samples` is the size of a batch. `saved` is to be called when what `to_keep` returns is on
+    disk; `reads()` says that somebody reads the vectors of the iterate. `state` is the iterate's
+    (None: the first one), as far as any message to the shards can tell from now on; `kept` is what
+    another coordinator would go on from: the same, or the next one, that they may not have adopted.
     """
 
     def __init__(
         self, members: Members, settings: LbfgsSettings, samples: int, *,
-        save: Callable[[State], list[Effect]], reads: Callable[[], bool],
+        reads: Callable[[], bool],
     ):  # fmt: skip
         self.members = members
         self.settings = settings
         self.samples = samples
         self.state: State | None = None
+        self.kept: State | None = None
         self.result: Result | None = None
         self.problem = ""
         self.evaluation = 0
         self.correct = 0  # of the last whole evaluation
-        self._save, self._reads = save, reads
+        self._reads = reads
         self._saved = False
         self._search: Search | None = None
         self._request: Request | None = None
         self._answer: tuple[float, ...] | None = None  # to the request, when it is there
-        self._number = 0  # of the last operate request
+        self.request = 0  # number of the last order that shards answer
         self._scalars: dict[int, tuple[float, ...]] = {}  # by the incarnations of shards
         self._work: _Evaluation | None = None
         self._settled: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
@@ -88,12 +93,13 @@ class Sandblaster:
         """Whether it has begun and not ended."""
         return self._search is not None and self.result is None and not self.problem
 
-    def begin(self, state: State | None, evaluation: int, now: float) -> None:
-        """Begin, or go on from a state whose vectors the shards hold.
+    def begin(self, kept: Mapping[str, Any], now: float) -> None:
+        """Begin ({}), or go on from a state whose vectors the shards hold.
 
-        `evaluation` is the highest number that was ever used: numbers only rise, so what is on its
-        way of an older one is late.
+        `kept` is what `to_keep` or `to_plain` returned. Its "evaluation" and "request" are the
+        highest numbers ever used: they only rise, so what is on its way of an older one is late.
         """
+        state = State.from_plain(kept["state"]) if kept.get("state") else None
         settings = self.settings
         limits = Limits(
             history=settings.history,
@@ -104,8 +110,8 @@ class Sandblaster:
             curvature=settings.curvature,
             batches=settings.batch != "full",
         )
-        self.evaluation = max(self.evaluation, evaluation)
-        self._search, self.state = minimise(limits, state), state
+        self.evaluation, self.request = kept.get("evaluation", 0), kept.get("request", 0)
+        self._search, self.state, self.kept = minimise(limits, state), state, state
         self._request = self._answer = self._work = None
         self._scalars, self._settled, self._ahead = {}, ([], []), []
         self._iteration_at = now
@@ -119,7 +125,7 @@ class Sandblaster:
 
     def operated(self, shard: Member, answer: Operated) -> None:
         """Take a shard's scalars."""
-        if answer.request != self._number or not isinstance(self._request, Operations):
+        if answer.request != self.request or not isinstance(self._request, Operations):
             return
         if answer.error:
             self.problem = f"{shard.name}: {answer.error}"
@@ -216,17 +222,16 @@ class Sandblaster:
             case Evaluate() as request:
                 self._begin_evaluation(request, now)
             case Prepared(state):
-                self._saved = False
-                return self._save(state)
+                self.kept, self._saved = state, False
             case Iterated(state):
                 self._answer = ()
                 return [self._iterated(state, now)]
         return []
 
     def _operate(self, operations: tuple[Operation, ...], now: float) -> list[Effect]:
-        self._number += 1
+        self.request += 1
         self._scalars, self._operate_began = {}, now
-        return self._to_shards((*self._ahead, *operations), self._number, now)
+        return self._to_shards((*self._ahead, *operations), self.request, now)
 
     def _settle(self, now: float) -> list[Effect]:
         """Tell the shards which gradients count, and which do not."""
@@ -295,7 +300,21 @@ class Sandblaster:
     def to_plain(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, plain values."""
         state = self.state.to_plain() if self.state is not None else None
-        return {"state": state, "evaluation": self.evaluation}
+        return {"state": state, "evaluation": self.evaluation, "request": self.request}
+
+    def to_keep(self) -> dict[str, Any]:
+        """Return what a coordinator that is started anew goes on from, plain values.
+
+        `evaluation` is ahead, so that it need not be written with each one.
+        """
+        state = self.kept.to_plain() if self.kept is not None else None
+        return {"state": state, "evaluation": (self.evaluation // NUMBERS + 1) * NUMBERS}
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Changes with what `to_keep` returns."""
+        iteration = self.kept.iteration if self.kept is not None else -1
+        return iteration, self.evaluation // NUMBERS
 
     @property
     def portions(self) -> Portions | None:

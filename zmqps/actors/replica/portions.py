@@ -18,12 +18,14 @@ from zmqps.actors.base import Array, Effect, Event, Exit, Finished, Note, Post, 
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.compute import EvaluateTask, Totals
 from zmqps.actors.replica.orders import (
+    Connected,
     EvaluateOrder,
     EvaluateResult,
     FetchOrder,
     FetchResult,
     LeaveOrder,
     ProgressNow,
+    PushesLostResult,
     PushOrder,
     PushResult,
     Released,
@@ -85,6 +87,7 @@ class PortionCore:
         self.status_every_s = status_every_s
         self.totals = Totals()
         self.parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
+        self._incarnation = 0
         self._evaluation = 0
         self._queue: deque[Portion] = deque()
         self._fetch = 0  # number of the last fetch
@@ -95,6 +98,7 @@ class PortionCore:
         self._push = 0
         self._pushes: dict[int, tuple[int, _Sum]] = {}  # number → evaluation, and what is in it
         self._computing = False
+        self._dropped = False  # what is being computed is of no use to anybody
         self._fetched: FetchResult | None = None  # came while computing
         self._measures: deque[int] = deque()  # evaluations on the test set that were asked for
         self._measure_fetch = 0
@@ -114,13 +118,15 @@ class PortionCore:
                 text = f"compute: {error}"
                 return [Post("control", LeaveOrder(text)), Exit(text)]
             case Finished(PortionTask() as task, PortionResult() as result):
-                self._idle(now)
                 effects += self._computed(task, result)
+                self._idle(now)
             case Finished(EvaluateTask(), EvaluateResult() as measured):
                 self._idle(now)
                 effects.append(Post("control", measured))
             case Posted(LeaveOrder(error)):
                 return [Exit(error)]
+            case Posted(PushesLostResult(count)):
+                self.totals.pushes_lost += count
             case Posted(item):
                 effects += self._posted(item)
         effects += self._advance(now)
@@ -142,15 +148,17 @@ class PortionCore:
         match item:
             case Portion() as portion if portion.evaluation >= self._evaluation:
                 if portion.evaluation > self._evaluation:
-                    self._begin(portion.evaluation)
+                    self._forget(portion.evaluation)
                 self._queue.append(portion)
+            case Connected(welcome):
+                self._begin(welcome.incarnation)
             case Released():
                 self._released = True
             case FetchResult() as result if self._computing:
                 self._fetched = result
             case FetchResult() as result:
                 self._take(result)
-            case PushResult(number):
+            case PushResult(number, incarnation=incarnation) if incarnation == self._incarnation:
                 return self._pushed(number)
             case EvaluateOrder(number):
                 self._measures.append(number)
@@ -159,8 +167,18 @@ class PortionCore:
                 self._queue.clear()
         return []
 
-    def _begin(self, evaluation: int) -> None:
+    def _begin(self, incarnation: int) -> None:
+        """Be a new incarnation: it waits to be released, and nobody waits for what it had."""
+        self._incarnation = incarnation
+        self._forget(0)
+        self.totals, self._push, self._pushes = Totals(), 0, {}
+        self._measures.clear()
+        self._measure_fetch, self._measure_ready = 0, False
+        self._released = self._ordered_to_stop = self._stopped = False
+
+    def _forget(self, evaluation: int) -> None:
         """Forget the evaluation before: its portions, and what was accrued for it."""
+        self._dropped = self._computing
         self._evaluation = evaluation
         self._queue.clear()
         self._point_fetch, self._holds = 0, False
@@ -179,7 +197,7 @@ class PortionCore:
         self._measure_ready |= result.number == self._measure_fetch
 
     def _idle(self, now: float) -> None:
-        self._computing, self._waiting_since = False, now
+        self._computing, self._dropped, self._waiting_since = False, False, now
         result, self._fetched = self._fetched, None
         if result is not None:
             self._take(result)
@@ -201,7 +219,7 @@ class PortionCore:
             gradient_ms=result.gradient_s * 1e3,
             waited_ms=self._waited_s * 1e3,
         )
-        if portion.evaluation != self._evaluation or self._ordered_to_stop:
+        if self._dropped or self._ordered_to_stop:
             return [Note(note)]
         self._accrual.add(task.out)
         self._sum.portions.append(portion.portion)
@@ -260,8 +278,9 @@ class PortionCore:
         )
         gradients, arrays, reads = self._accrual.take()
         order = PushOrder(
-            self._push, self.totals.steps - 1, gradients, arrays, reads, evaluation=self._evaluation
-        )
+            self._push, self.totals.steps - 1, gradients, arrays, reads,
+            evaluation=self._evaluation, incarnation=self._incarnation,
+        )  # fmt: skip
         return [Post("push", order)]
 
     def _compute(self, now: float) -> Work:
@@ -282,4 +301,4 @@ class PortionCore:
     def _tell(self, now: float) -> Post:
         self._told_at = now
         progress = Progress(step=self.totals.steps, **asdict(self.totals))
-        return Post("control", ProgressNow(progress, self._stopped))
+        return Post("control", ProgressNow(progress, self._stopped, self._incarnation))

@@ -1,0 +1,381 @@
+"""The loop against a cluster that is played: shards are arrays of this process."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from zmqps.actors.base import Note, Send
+from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.sandblaster import Sandblaster
+from zmqps.actors.session import Session
+from zmqps.optim.lbfgs import Limits, State
+from zmqps.optim.local import ArrayVectors, minimise_arrays
+from zmqps.optim.settings import LbfgsSettings
+from zmqps.optim.vectors import Axpy, Zero, from_wire, perform
+from zmqps.protocol import sandblaster_events as events
+from zmqps.protocol.messages import (
+    Hello,
+    Operate,
+    Operated,
+    Portion,
+    PortionDone,
+    PortionsSent,
+    Release,
+)
+
+SAMPLES, PORTION, DIMENSION = 22, 4, 6
+CURVATURES = np.linspace(1.0, 30.0, DIMENSION)
+CENTRES = np.random.default_rng(3).normal(0, 1, (SAMPLES, DIMENSION))
+START = np.zeros(DIMENSION)
+
+
+def loss_of(x, start=0, stop=SAMPLES):
+    """Sum over these samples of a quadratic, and its gradient."""
+    apart = x - CENTRES[start:stop]
+    return 0.5 * float((CURVATURES * apart**2).sum()), (CURVATURES * apart).sum(axis=0)
+
+
+class Played:
+    """Two shards and some replicas of one loop; nothing is answered before the test says so."""
+
+    def __init__(self, replicas=2, state=None, vectors=None, **settings):
+        self.members = Members(suspect_s=9, gone_s=9, heartbeat_s=9, retry_s=9, incarnation=0)
+        self.now = 1.0
+        self.shards = [self.member("shard", n) for n in range(2)]
+        self.replicas = [self.member("replica", n) for n in range(replicas)]
+        halves = [START[:2], START[2:]]
+        self.vectors = vectors or [ArrayVectors([half]) for half in halves]
+        self.staged: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.busy = False
+        self.notes: list[object] = []
+        self.orders: list[tuple[int, Operate]] = []  # not carried out
+        self.portions: list[tuple[Member, Portion]] = []  # not computed
+        self.pushes = 0
+        self.loop = Sandblaster(
+            self.members, LbfgsSettings(portion=PORTION, **settings), SAMPLES,
+            reads=lambda: self.busy,
+        )  # fmt: skip
+        self.loop.begin({"state": state.to_plain()} if state else {}, self.now)
+
+    def member(self, role, number):
+        self.members.incarnation += 1
+        who = self.members.incarnation
+        hello = Hello(role, "host", who, ())
+        member = Member((b"%d" % who,), who, number, hello, 0.0, 0.0, Session(9.0))
+        member.released = Release(number, 2, 0, 0) if role == "replica" else None
+        member.declared = role == "replica"
+        self.members.by_peer[member.peer] = member
+        return member
+
+    def advance(self):
+        self.now += 0.1
+        by_peer = self.members.by_peer
+        for effect in self.loop.advance(self.now):
+            match effect:
+                case Note(event):
+                    self.notes.append(event)
+                case Send(message=message) if isinstance(message.body, Operate):
+                    shard = self.shards.index(by_peer[effect.peer])
+                    self.orders.append((shard, message.body))
+                case Send(message=message):
+                    assert isinstance(message.body, Portion)
+                    self.portions.append((by_peer[effect.peer], message.body))
+        self.loop.check_invariants()
+
+    def operate(self, *, answer=True):
+        """Carry out the orders that the shards have."""
+        orders, self.orders = self.orders, []
+        for shard, order in orders:
+            vectors = self.vectors[shard]
+            if order.gradient and order.evaluation > getattr(vectors, "evaluation", 0):
+                vectors.evaluation = order.evaluation
+                perform([Zero(order.gradient)], vectors)
+            for who in order.accepted:
+                vectors.allocate("sum")
+                vectors.write("sum")[0][...] = self.staged[who][shard]
+                perform([Axpy(order.gradient, 1.0, "sum")], vectors)
+            scalars = perform([from_wire(wire) for wire in order.operations], vectors)
+            if answer and order.request:
+                self.loop.operated(self.shards[shard], Operated(order.request, scalars))
+
+    def compute(self, replica, portion):
+        """A replica computes a portion and its gradient is there."""
+        self.loop.computed(replica, PortionDone(portion.evaluation, portion.portion))
+        return self.result(replica, [portion])
+
+    def result(self, replica, portions):
+        self.pushes += 1
+        x = np.concatenate([vectors.read(portions[0].point)[0] for vectors in self.vectors])
+        found = [loss_of(x, portion.start, portion.stop) for portion in portions]
+        gradient = sum(slope for _, slope in found)
+        self.staged[replica.incarnation, self.pushes] = gradient[:2], gradient[2:]
+        return PortionsSent(
+            portions[0].evaluation, self.pushes, tuple(p.portion for p in portions),
+            sum(loss for loss, _ in found), 1, sum(p.stop - p.start for p in portions),
+        )  # fmt: skip
+
+    def tell(self, replica, sent):
+        for effect in self.loop.sent(replica, sent):
+            self.notes.append(effect.event)
+
+    def turn(self):
+        """Let everybody do what is asked."""
+        portions, self.portions = self.portions, []
+        for replica, portion in portions:
+            if replica.peer in self.members.by_peer:
+                self.tell(replica, self.compute(replica, portion))
+        self.loop.saved()
+        self.advance()
+        self.operate()
+
+    def until(self, what):
+        for _ in range(4000):
+            if what():
+                return
+            self.turn()
+        raise AssertionError("it does not come to that")
+
+    def run(self):
+        self.until(lambda: self.loop.result is not None)
+        return self.iterates()
+
+    def iterates(self):
+        return [n for n in self.notes if isinstance(n, events.IterationDone)]
+
+    def counted(self, *, counts=True):
+        told = [n for n in self.notes if isinstance(n, events.PortionsCounted)]
+        return [tuple(n.portions) for n in told if n.counted is counts]
+
+    @property
+    def x(self):
+        return np.concatenate([vectors.read("x")[0] for vectors in self.vectors])
+
+
+def mean(point, _batch):
+    loss, slope = loss_of(point[0])
+    return loss / SAMPLES, [slope / SAMPLES]
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """The losses of a single process' iterates, and its last point."""
+    losses = []
+    limits = Limits()
+    (x,), _ = minimise_arrays(mean, [START], limits, lambda s, _: bool(losses.append(s.loss)))
+    return losses, x
+
+
+def same_as(undisturbed, played):
+    losses, x = undisturbed
+    assert [note.loss for note in played.iterates()] == pytest.approx(losses, rel=1e-9)
+    np.testing.assert_allclose(played.x, x, rtol=1e-6, atol=1e-9)
+
+
+def test_it_finds_what_a_single_process_finds(undisturbed):
+    played = Played()
+    played.run()
+    same_as(undisturbed, played)
+    assert played.loop.result.reason in ("gradient", "decrease")
+    assert played.loop.summary()["iterations"] == len(undisturbed[0])
+
+
+def test_messages_hold_scalars_whatever_the_dimension():
+    played = Played()
+    most = 0
+    for _ in range(40):
+        played.advance()
+        most = max([most, *(len(str(order)) for _, order in played.orders)])
+        played.turn()
+    assert 0 < most < 8000
+
+
+def test_each_evaluation_counts_each_portion_once():
+    played = Played(replicas=3)
+    played.run()
+    evaluations = played.loop.evaluation
+    assert sorted(played.counted()) == sorted((p,) for p in range(6) for _ in range(evaluations))
+
+
+def test_a_result_that_comes_twice_counts_once(undisturbed):
+    played = Played()
+    played.until(lambda: played.portions)
+    replica, portion = played.portions.pop(0)
+    sent = played.compute(replica, portion)
+    played.tell(replica, sent)
+    played.tell(replica, sent)
+    played.tell(played.replicas[1], replace(sent, push=99))  # it was never given that
+    assert played.counted() == [(portion.portion,)]
+    assert len(played.counted(counts=False)) == 2
+    played.run()
+    same_as(undisturbed, played)
+
+
+def test_a_sum_with_a_counted_portion_in_it_is_refused_as_a_whole(undisturbed):
+    played = Played(replicas=2)
+    played.until(lambda: len(played.portions) >= 4)
+    one, other = played.replicas
+    mine = [p for r, p in played.portions if r is one]
+    for portion in mine:
+        played.loop.computed(one, PortionDone(portion.evaluation, portion.portion))
+    both = played.result(one, mine)
+    played.portions = [(r, p) for r, p in played.portions if r is other]
+    played.loop.left(one)  # it is taken for gone; the other one gets its portions
+    del played.members.by_peer[one.peer]
+    played.tell(one, both)
+    assert played.counted(counts=False) == [tuple(p.portion for p in mine)]
+    played.run()
+    same_as(undisturbed, played)
+
+
+def test_what_is_late_is_of_no_account(undisturbed):
+    played = Played()
+    played.until(lambda: played.portions)
+    late = played.compute(*played.portions[0])
+    played.until(lambda: played.loop.evaluation == 2)
+    counted = len(played.counted())
+    played.tell(played.replicas[0], late)
+    played.loop.computed(played.replicas[0], PortionDone(1, 0))
+    assert len(played.counted()) == counted
+    played.run()
+    same_as(undisturbed, played)
+
+
+def test_a_replica_that_leaves_in_the_middle_changes_nothing(undisturbed):
+    played = Played(replicas=2)
+    played.until(lambda: played.loop.evaluation == 3 and played.portions)
+    gone = played.replicas[0]
+    del played.members.by_peer[gone.peer]
+    played.loop.left(gone)
+    played.run()
+    same_as(undisturbed, played)
+
+
+def test_a_replica_that_comes_in_the_middle_takes_part(undisturbed):
+    played = Played(replicas=1)
+    played.until(lambda: played.loop.evaluation == 2 and played.portions)
+    newcomer = played.member("replica", 5)
+    played.run()
+    same_as(undisturbed, played)
+    told = [n for n in played.notes if isinstance(n, events.PortionsCounted)]
+    assert newcomer.incarnation in {n.replica for n in told}
+
+
+def test_one_that_was_not_released_or_has_stopped_gets_nothing():
+    played = Played(replicas=2)
+    played.replicas[0].released = None
+    played.replicas[1].stopped = True
+    for _ in range(5):
+        played.turn()
+    assert played.portions == [] and played.loop.evaluation == 1
+
+
+def test_all_shards_must_answer():
+    played = Played()
+    played.advance()
+    orders, played.orders = played.orders, []
+    played.loop.operated(played.shards[0], Operated(orders[0][1].request, ()))
+    played.advance()
+    assert played.orders == []
+    played.loop.operated(played.shards[1], Operated(orders[0][1].request, ()))
+    played.advance()
+    assert played.loop.evaluation == 1  # the next request
+
+
+def test_an_answer_to_another_request_is_no_answer():
+    played = Played()
+    played.advance()
+    request = played.orders[0][1].request
+    for shard in played.shards:
+        played.loop.operated(shard, Operated(request + 1, (1.0,)))
+    played.advance()
+    assert played.loop.evaluation == 0
+
+
+def test_a_shards_error_is_the_end():
+    played = Played()
+    played.advance()
+    request = played.orders[0][1].request
+    played.loop.operated(played.shards[1], Operated(request, (), "operations: 'x'"))
+    assert played.loop.problem == f"{played.shards[1].name}: operations: 'x'"
+    assert not played.loop.running
+
+
+def prepared(played):
+    """Go on until an iterate waits to be saved."""
+    before = played.loop.kept
+    while played.loop.kept is before:
+        played.advance()
+        played.operate()
+        portions, played.portions = played.portions, []
+        for replica, portion in portions:
+            played.tell(replica, played.compute(replica, portion))
+    return played
+
+
+def test_nothing_goes_on_before_the_state_is_saved():
+    played = prepared(Played())
+    for _ in range(3):
+        played.advance()
+    assert played.orders == [] and played.portions == [] and played.loop.state is None
+    played.loop.saved()
+    played.advance()
+    assert any("Adopt" in str(order) for _, order in played.orders)
+    assert played.loop.state.iteration == 1
+
+
+def test_nothing_goes_on_while_somebody_reads():
+    played = prepared(Played())
+    played.busy = True
+    played.loop.saved()
+    played.advance()
+    assert played.orders == []
+    played.busy = False
+    played.advance()
+    assert played.orders
+
+
+@pytest.mark.parametrize("adopting", [0, 1, 2])
+def test_another_coordinator_goes_on_from_what_was_saved(undisturbed, adopting):
+    """It is killed when so many shards have adopted the iterate that was saved."""
+    first = Played()
+    first.until(lambda: first.loop.evaluation == 6)
+    prepared(first)
+    first.loop.saved()
+    first.advance()
+    first.orders = [(shard, order) for shard, order in first.orders if shard < adopting]
+    first.operate(answer=False)
+    state = State.from_plain(first.loop.to_keep()["state"])
+    assert not state.adopted
+    second = Played(state=state, vectors=first.vectors)
+    for vectors in second.vectors:
+        vectors.evaluation = 0
+    second.notes = [n for n in first.notes if isinstance(n, events.IterationDone)]
+    done = len(second.notes)
+    second.run()
+    losses, x = undisturbed
+    rest = [note.loss for note in second.iterates()[done:]]
+    assert rest == pytest.approx(losses[state.iteration :], rel=1e-9)
+    np.testing.assert_allclose(second.x, x, rtol=1e-6, atol=1e-9)
+
+
+def test_numbers_that_are_kept_are_ahead_of_those_in_use():
+    played = Played()
+    for _ in range(60):
+        played.turn()
+        assert played.loop.to_keep()["evaluation"] >= played.loop.evaluation
+
+
+def test_limits_end_it():
+    played = Played(iterations=2)
+    played.run()
+    assert played.loop.result.reason == "iterations"
+
+
+def test_stopped_it_asks_for_nothing():
+    played = Played()
+    played.until(lambda: played.portions)
+    played.loop.stop()
+    played.portions.clear()
+    played.advance()
+    assert played.portions == [] and played.orders == []
