@@ -26,5 +26,7 @@ PARTS = {
     "trace_records_per_s": "tools.bench_parts.trace:trace",
     "consensus_vs_loop": "tools.bench_parts.consensus:consensus_vs_loop",
     "copies_2_vs_1": "tools.bench_parts.copies:copies_2_vs_1",
+    "partitions_2_vs_1": "tools.bench_parts.partitions:partitions_2_vs_1",
+    "partitions_predicted": "tools.bench_parts.partitions:partitions_predicted",
     "round_cost": "tools.bench_parts.rounds:round_cost",
 }

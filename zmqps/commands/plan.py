@@ -1,10 +1,13 @@
 # ruff: noqa: PLC0415 - see cli.py
 """`zmqps plan`: how a model would be cut over several processes."""
 
+from pathlib import Path
+
 import click
 
 from zmqps.commands.options import (
     AT_LEAST_1,
+    FOLDER,
     JobFile,
     examples,
     json_option,
@@ -33,6 +36,7 @@ def _placement(
         "zmqps plan conv.yaml --partitions 4",
         "zmqps plan speech.yaml --partitions 2 --place dense1=0 --place dense2=1",
         "zmqps plan vision.yaml --partitions 3 --memory-mib 4 --json",
+        "zmqps plan speech.yaml --partitions 32 --curve speedup.png --mbit-per-s 10000",
     )
 )
 @click.argument("job", type=JobFile())
@@ -45,6 +49,18 @@ def _placement(
 @click.option(
     "--memory-mib", type=AT_LEAST_1, metavar="MIB", help="Memory that each process has, at most."
 )
+@click.option(
+    "--curve", type=FOLDER, metavar="FILE",
+    help="Measure each layer here, and draw the speed-up with 1 to so many partitions (PNG).",
+)  # fmt: skip
+@click.option(
+    "--mbit-per-s", type=click.FloatRange(min=0.001), default=1000.0, show_default=True,
+    help="Of the network that the curve assumes.",
+)  # fmt: skip
+@click.option(
+    "--latency-us", type=click.FloatRange(min=0), default=100.0, show_default=True,
+    help="Of the network that the curve assumes.",
+)  # fmt: skip
 @set_option
 @json_option
 def plan(
@@ -53,6 +69,9 @@ def plan(
     placement: dict[str, list[int]],
     shards: int | None,
     memory_mib: int | None,
+    curve: Path | None,
+    mbit_per_s: float,
+    latency_us: float,
     settings: dict[str, object],
     as_json: bool,
 ) -> None:
@@ -65,12 +84,19 @@ def plan(
     from zmqps.runs.planning import plan_job, plan_text
 
     counts: dict[str, object] = {} if shards is None else {"cluster.shards": shards}
+    loaded = load_job(job, {**counts, **settings})
     found = plan_job(
-        load_job(job, {**counts, **settings}),
+        loaded,
         partitions,
         placement=placement,
         memory_max=None if memory_mib is None else memory_mib << 20,
     )
+    if curve is not None:
+        from zmqps.models.partition.forecast import Links
+        from zmqps.runs.speedup import draw_curve
+
+        links = Links(mbit_per_s * 1e6 / 8, latency_us / 1e6)
+        found["speedup"] = draw_curve(loaded, partitions, links, curve)
     if as_json:
         print_json(found)
     else:

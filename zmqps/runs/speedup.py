@@ -11,6 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from zmqps.data.load import load
+from zmqps.job import JobSettings
+from zmqps.models.build import build_layers
 from zmqps.models.layers import Layer, Step
 from zmqps.models.partition.cut import Shape, shapes_of
 from zmqps.models.partition.forecast import LayerCost, Links, step_seconds
@@ -26,13 +29,14 @@ def measure(layers: Sequence[Layer], input_shape: Shape, batch: int) -> list[Lay
     rng = np.random.default_rng(1)
     costs = []
     for layer, shape in zip(layers, shapes_of(layers, input_shape), strict=False):
-        own = layer.part(range(layer.shape_after(shape)[0]), shape)
+        rows = range(layer.shape_after(shape)[0])
+        own, read = layer.part(rows, shape), layer.reads(rows, shape)
         parameters = {t.name: np.full(t.shape, 0.01, t.dtype) for t in own.tensors}
         step = Step(parameters, {n: np.empty_like(p) for n, p in parameters.items()})
         dtype = own.tensors[0].dtype if own.tensors else "float32"
         times: list[tuple[float, float]] = []
         for _ in range(TIMES + 1):  # the first one makes the buffers
-            x = rng.standard_normal((*shape, batch), np.float32).astype(dtype)
+            x = rng.standard_normal((len(read), *shape[1:], batch), np.float32).astype(dtype)
             began = time.perf_counter()
             y = own.forward(x, step)
             between = time.perf_counter()
@@ -74,6 +78,22 @@ def speedups(
     return {count: times[1] / times[count] for count in partitions}
 
 
+def draw_curve(job: JobSettings, most: int, links: Links, path: Path) -> dict[int, float]:
+    """Measure a job's layers, draw its speed-up with up to `most` partitions; return it.
+
+    Raises OSError when the file cannot be written.
+    """
+    data = load(job.data)
+    layers = build_layers(job.model, data.input_shape, data.classes)
+    batch = job.training.batch
+    counts = [*(1 << k for k in range(most.bit_length()) if 1 << k < most), most]
+    costs = measure(layers, data.input_shape, batch)
+    curve = speedups(layers, data.input_shape, costs, links, batch, counts)
+    network = f"{links.bytes_per_s * 8e-6:g} Mbit/s, {links.latency_s * 1e6:g} µs"
+    draw({job.name: curve}, path, f"Predicted: measured computation, {network}, batch {batch}")
+    return curve
+
+
 def draw(
     curves: Mapping[str, Mapping[int, float]],
     path: Path,
@@ -101,5 +121,5 @@ def draw(
     axes.set_ylabel("speed-up over one partition")
     axes.set_title(note, fontsize="medium", loc="left")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False)
     figure.savefig(path, dpi=DOTS_PER_INCH, format="png")

@@ -81,3 +81,11 @@ def test_mistakes_are_told_in_a_line(capsys, words, message):
     assert err.startswith("zmqps plan: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_the_curve_is_drawn_and_told(capsys, tmp_path):
+    file = tmp_path / "speedup.png"
+    found = plan(capsys, "vision.yaml", "--partitions", 6, "--curve", file)
+    assert list(found["speedup"]) == ["1", "2", "4", "6"]
+    assert found["speedup"]["1"] == 1
+    assert file.read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,210 @@
+"""What a cut brings: measured on two cores, and predicted up to 128 partitions.
+
+`python -m tools.bench_parts.partitions FILE.png` draws the predicted curves.
+"""
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import zmq
+
+from zmqps.models.build import build_layers
+from zmqps.models.layers import Array, Layer, Step, rows_of
+from zmqps.models.losses import Loss
+from zmqps.models.partition.cut import Cut
+from zmqps.models.partition.forecast import Links
+from zmqps.models.partition.planner import plan
+from zmqps.models.partition.stage import Given, Pass
+from zmqps.models.settings import ModelSettings
+from zmqps.runs.speedup import draw, measure, speedups
+
+Entries = list[dict[str, Any]]
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
+BATCH = 64
+TIMEOUT_MS = 60_000
+
+
+def vision_stage(filters: int, **pool: int) -> Entries:
+    """One stage of the paper's vision network: filtering, pooling, contrast normalisation."""
+    return [
+        {"kind": "locally_connected", "filters": filters, "kernel": 5, "padding": "same"},
+        {"kind": "l2_pool", **pool},
+        {"kind": "contrast_norm", "size": 5},
+    ]
+
+
+SIGMOID = {"kind": "dense", "activation": "sigmoid", "initializer": "glorot"}
+SPEECH: Entries = [{**SIGMOID, "units": 2560}] * 4 + [{**SIGMOID, "units": 8192}]
+VISION: Entries = [
+    *(vision_stage(8, size=3, stride=1) * 3),
+    {"kind": "mean_pool", "size": 8},
+    {"kind": "dense", "units": 100},
+]
+SMALL_SPEECH: Entries = [{**SIGMOID, "units": 1024}] * 4 + [{**SIGMOID, "units": 512}]
+SMALL_VISION: Entries = [
+    *vision_stage(8, size=2),
+    *vision_stage(8, size=3, stride=1),
+    {"kind": "mean_pool", "size": 4},
+    {"kind": "dense", "units": 100},
+]
+
+
+def layers_of(entries: Entries, shape: tuple[int, ...], outputs: int) -> list[Layer]:
+    """Build the layers; nothing of their size is allocated yet."""
+    return build_layers(ModelSettings.model_validate({"layers": entries}), shape, outputs)
+
+
+# --- Predicted ------------------------------------------------------------------------------------
+
+
+def curves() -> dict[str, dict[int, float]]:
+    """Return the predicted speed-ups of the paper's speech net, and of a vision net."""
+    found = {}
+    for name, entries, shape, outputs, batch in (
+        ("42 M parameters, fully connected", SPEECH, (440,), 8192, BATCH),
+        ("60 M parameters, locally connected", VISION, (128, 128, 3), 100, 16),
+    ):
+        layers = layers_of(entries, shape, outputs)
+        costs = measure(layers, shape, batch)
+        found[name] = speedups(layers, shape, costs, Links(), BATCH, COUNTS)
+    return found
+
+
+def partitions_predicted() -> dict[str, Any]:
+    """How much further the locally connected net is sped up than the fully connected one."""
+    dense, local = curves().values()
+    peaks = [max(curve, key=curve.__getitem__) for curve in (dense, local)]
+    return {
+        "figure": max(local.values()) / max(dense.values()),
+        "unit": "x",
+        "target": 2.0,
+        "how": "best speed-up of a locally connected net over that of the paper's speech net, at "
+        "1 to 128 partitions: computation measured here, network of 1 Gbit/s and 0.1 ms",
+        "notes": [
+            f"fully connected: best {max(dense.values()):.1f} x with {peaks[0]} partitions, "
+            f"{dense[128]:.1f} x with 128",
+            f"locally connected: best {max(local.values()):.1f} x with {peaks[1]} partitions",
+        ],
+    }
+
+
+# --- Measured -------------------------------------------------------------------------------------
+
+
+def partitions_2_vs_1(rounds: int = 5) -> dict[str, Any]:
+    """Images a second of two stages in two processes over those of one, in turns."""
+    figures = {}
+    for name, entries, shape, outputs, target in (
+        ("local", SMALL_VISION, (48, 48, 3), 100, 1.5),
+        ("dense", SMALL_SPEECH, (440,), 512, 1.0),
+    ):
+        layers = layers_of(entries, shape, outputs)
+        seconds = _seconds(layers, shape, outputs, rounds)
+        figures[f"partitions_2_vs_1_{name}"] = {
+            "figure": seconds[1] / seconds[2],
+            "unit": "x",
+            "target": target,
+            "how": f"training steps, {name} net, batch {BATCH}: two processes of one thread each, "
+            f"that exchange over ipc, beside one; median of {rounds} rounds, in turns",
+            "notes": [f"{BATCH / seconds[n]:.0f} images/s with {n}" for n in (1, 2)],
+        }
+    return figures
+
+
+def _seconds(
+    layers: Sequence[Layer], shape: tuple[int, ...], outputs: int, rounds: int
+) -> dict[int, float]:
+    """Return the seconds of a step by number of stages."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        teams: dict[int, list[Connection]] = {}
+        for count in (1, 2):
+            cut = plan(layers, shape, count, spread=True)
+            teams[count] = []
+            for number in range(count):
+                ours, theirs = context.Pipe()
+                run = (theirs, cut, number, outputs, f"ipc://{folder}/{count}-")
+                context.Process(target=_stage, args=run, daemon=True).start()
+                teams[count].append(ours)
+        times: dict[int, list[float]] = {1: [], 2: []}
+        for number in range(rounds + 1):
+            for count, team in teams.items():
+                began = time.perf_counter()
+                for stage in team:
+                    stage.send(number)
+                for stage in team:
+                    stage.recv()
+                times[count].append((time.perf_counter() - began) / 3)
+        for team in teams.values():
+            for stage in team:
+                stage.send(None)
+    return {count: median(each[1:]) for count, each in times.items()}
+
+
+def _stage(orders: Connection, cut: Cut, stage: int, outputs: int, place: str) -> None:
+    """Run one stage: three steps for each order."""
+    context = zmq.Context()
+    inbox = context.socket(zmq.ROUTER)
+    inbox.bind(f"{place}{stage}")
+    peers = {}
+    for other in range(cut.stages):
+        if other != stage:
+            peers[other] = context.socket(zmq.DEALER)
+            peers[other].connect(f"{place}{other}")
+    rng = np.random.default_rng(1)
+    parameters = {
+        t.spec.name: rng.standard_normal(rows_of(t.spec, t.rows).shape).astype(t.spec.dtype) * 0.05
+        for t in cut.tensors(stage)
+    }
+    step = Step(parameters, {name: np.empty_like(p) for name, p in parameters.items()})
+    x = rng.standard_normal((BATCH, *cut.shapes[0])).astype(np.float32)
+    y = rng.integers(0, outputs, BATCH)
+    own = Pass(cut, stage, Loss("softmax_cross_entropy", outputs, "float32"), "float32")
+    while orders.recv() is not None:
+        for _ in range(3):
+            _one_step(own, x, y, step, inbox, peers)
+        orders.send(True)
+    os._exit(0)
+
+
+def _one_step(own: Pass, x: Array, y: Any, step: Step, inbox: Any, peers: dict[int, Any]) -> None:
+    run = own.run(x, y, step, 1.0)
+    mail: dict[bytes, Any] = {}
+    answer = None
+    try:
+        while True:
+            asked = run.send(answer)
+            answer = None
+            name = f"{asked.way} {asked.transfer}".encode()
+            up = asked.way == "up"
+            if isinstance(asked, Given):
+                to = asked.transfer.receiver if up else asked.transfer.sender
+                peers[to].send_multipart([name, asked.array], copy=False)
+                continue
+            while name not in mail:
+                if not inbox.poll(TIMEOUT_MS):
+                    raise TimeoutError(f"{name!r} did not come")
+                _, what, frame = inbox.recv_multipart(copy=False)
+                mail[what.bytes] = frame
+            rows, shape = asked.transfer.rows, own.cut.shapes[asked.transfer.state]
+            frame = mail.pop(name)
+            answer = np.frombuffer(frame.buffer, np.float32).reshape(len(rows), *shape[1:], len(x))
+    except StopIteration:
+        return
+
+
+if __name__ == "__main__":
+    draw(
+        curves(),
+        Path(sys.argv[1]),
+        "Predicted: computation measured on one core, network of 1 Gbit/s and 0.1 ms, batch 64",
+    )
