@@ -6,6 +6,7 @@ import pytest
 from zmqps.models.build import build_layers
 from zmqps.models.network import Network
 from zmqps.models.partition.cut import Cut, even, shapes_of
+from zmqps.models.partition.planner import plan
 from zmqps.models.partition.together import Together
 from zmqps.models.settings import ModelSettings
 
@@ -74,6 +75,37 @@ def test_cut_equals_whole(rng, shape, model, stages, dtype) -> None:
     )
     if stages == 1:
         assert not parts.sent
+
+
+VISION = [LOCAL, {"kind": "l2_pool"}, {"kind": "contrast_norm", "size": 3}, OUT]
+DEEP = [CONV, {"kind": "max_pool"}, LOCAL, {"kind": "dense", "units": 17}, OUT]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 7])
+@pytest.mark.parametrize(
+    ("entries", "placement"),
+    [
+        (VISION, {}),
+        (DEEP, {}),
+        (DEEP, {"dense1": [1]}),
+        (DEEP, {"conv1": [0], "local1": [0, 1], "dense1": [1], "dense2": [0]}),
+    ],
+)
+@pytest.mark.parametrize("spread", [True, False])
+def test_planned_and_placed_cuts_equal_the_whole_too(
+    rng, entries, placement, stages, spread
+) -> None:
+    shape = (13, 11, 2)
+    settings = ModelSettings.model_validate({"layers": entries, "dtype": "float64"})
+    cut = plan(build_layers(settings, shape, 10), shape, stages, placement=placement, spread=spread)
+    whole, parts = Network(settings, shape, 10), Together(cut, settings)
+    parameters = random_parameters(whole.tensors, rng)
+    x, y = rng.standard_normal((5, *shape)), rng.integers(0, 10, 5)
+    expected, actual = like(parameters), like(parameters)
+    loss, _ = whole.loss_and_gradient(parameters, x, y, expected)
+    found, _ = parts.loss_and_gradient(parameters, x, y, actual, micro_batch=3)
+    assert found == pytest.approx(loss, rel=1e-12)
+    assert distance(actual.values(), expected.values()) <= 1e-12
 
 
 @pytest.mark.parametrize("stages", [2, 3, 7])
