@@ -19,6 +19,7 @@ from zmqps.actors.replica.compute import ComputeCore, EvaluateTask, GradientTask
 from zmqps.actors.replica.orders import DeclareOrder
 from zmqps.actors.replica.portions import PortionCore, PortionTask
 from zmqps.actors.shard.core import ShardCore
+from zmqps.data.dataset import Dataset
 from zmqps.data.load import load
 from zmqps.job import JobSettings, agreed_terms
 from zmqps.models.network import Network
@@ -74,8 +75,7 @@ def replica(place: Place, job: JobSettings) -> int:
     )
     core = compute_core(job, layout, len(dataset.x_train))
     compute = Compute(network, dataset, job.training, job.seed)
-    batch = None if job.lbfgs.batch == "full" else job.lbfgs.batch
-    portions = PortionWork(network, dataset, seed=job.seed, l2=job.training.l2, batch=batch)
+    portions = portion_work(job, network, dataset)
 
     def released(release: Release) -> None:
         tell("replica", f"training on subset {release.slot + 1} of {release.slots}")
@@ -99,6 +99,12 @@ def replica(place: Place, job: JobSettings) -> int:
     )
     client.order(declaration(job, layout, len(dataset.x_train)))
     return _run([*client.loops, loop], client.log, client.context)
+
+
+def portion_work(job: JobSettings, network: Network, dataset: Dataset) -> PortionWork:
+    """Return what computes portions of this job's batches."""
+    batch = None if job.lbfgs.batch == "full" else job.lbfgs.batch
+    return PortionWork(network, dataset, seed=job.seed, l2=job.training.l2, batch=batch)
 
 
 def compute_core(job: JobSettings, layout: Layout, images: int) -> ComputeCore | PortionCore:

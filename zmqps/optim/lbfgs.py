@@ -150,7 +150,11 @@ def minimise(limits: Limits, state: State | None = None) -> Search:
     on from it with other limits.
     """
     yield Operate((Allocate(WORKING),))
-    state = (yield from _first()) if state is None else (yield from _adopted(state))
+    if state is None:
+        state = yield from _first()
+    elif not state.adopted:
+        state = yield from _adopted(state)
+        yield Iterated(state)
     result = _converged(limits, state) or _spent(limits, state)
     while result is None:
         before = state
@@ -181,9 +185,8 @@ def _first() -> Generator[Request, tuple[float, ...], State]:
 
 
 def _adopted(state: State) -> Generator[Request, tuple[float, ...], State]:
-    """Put the vectors of a state in place, unless they are; asking twice does no harm."""
-    if not state.adopted:
-        yield Operate((Adopt(state.iteration, (X, G), (TRIAL, TRIAL_G)),))
+    """Put the vectors of a state in place; asking twice does no harm."""
+    yield Operate((Adopt(state.iteration, (X, G), (TRIAL, TRIAL_G)),))
     return replace(state, adopted=True)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteSummary
 from zmqps.actors.replica.compute import EvaluateTask, GradientTask
 from zmqps.actors.shard.tasks import Restore, SaveChunk
+from zmqps.data.dataset import Dataset
 from zmqps.data.load import load
 from zmqps.job import JobSettings
 from zmqps.jobfile.text import write_text
@@ -18,7 +19,7 @@ from zmqps.models.initial import initial_values
 from zmqps.models.network import Network
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Release
-from zmqps.roles import TELLS_PER_EPOCH, declaration
+from zmqps.roles import TELLS_PER_EPOCH, declaration, portion_work
 from zmqps.runs.folder import held, read_summary, write_job
 from zmqps.runs.network_file import NetworkFile
 from zmqps.runtime.checkpoint import restore, save_chunk
@@ -78,8 +79,9 @@ def simulate(
         cluster = Cluster(plan, network, seed, disk=disk, logs=folder / LOGS)
         if check:
             layout = plan.declaration.layout
-            judge = Judge(layout, job.cluster, sums=False, sync=job.training.sync)
-            cluster.observers.append(judge)
+            if job.optimizer == "downpour":  # the judge knows blocks that consist of pushes
+                judge = Judge(layout, job.cluster, sums=False, sync=job.training.sync)
+                cluster.observers.append(judge)
         Script(cluster, network.faults)
         cluster.start_all()
         try:
@@ -109,12 +111,21 @@ def _plan(job: JobSettings, run_dir: str, tasks: Tasks) -> Plan:
         declaration(job, layout, len(dataset.x_train)),
         job.seed,
         # One model for all: no two gradients are computed at once.
-        lambda: Compute(model, dataset, job.training, job.seed),
+        lambda: _Computing(job, model, dataset),
         len(dataset.x_train) // TELLS_PER_EPOCH,
         run=job.name,
         run_dir=run_dir,
         tasks=tasks,
+        lbfgs=job.lbfgs if job.optimizer == "lbfgs" else None,
     )
+
+
+class _Computing(Compute):
+    """Computes batches, and portions of them."""
+
+    def __init__(self, job: JobSettings, model: Network, dataset: Dataset):
+        super().__init__(model, dataset, job.training, job.seed)
+        self.portion = portion_work(job, model, dataset).gradient
 
 
 class _Files:

@@ -21,9 +21,11 @@ from zmqps.actors.replica.compute import ComputeCore, EvaluateTask, GradientResu
 from zmqps.actors.replica.control import ControlCore
 from zmqps.actors.replica.fetch import FetchCore
 from zmqps.actors.replica.orders import DeclareOrder, EvaluateResult
+from zmqps.actors.replica.portions import PortionCore, PortionResult, PortionTask
 from zmqps.actors.replica.push import PushCore
 from zmqps.actors.settings import TrainingSettings
 from zmqps.actors.shard.core import ShardCore
+from zmqps.optim.settings import LbfgsSettings
 from zmqps.protocol.messages import Role
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.simulator.clock import Clock
@@ -49,13 +51,19 @@ class Computing(Protocol):
     def gradient(self, task: GradientTask) -> GradientResult:
         """Compute a gradient into `task.out`."""
 
+    def portion(self, task: PortionTask) -> PortionResult:
+        """Compute a portion's gradient into `task.out` (under L-BFGS)."""
+
     def evaluate(self, task: EvaluateTask) -> EvaluateResult:
         """Measure parameters."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. `computing` makes what a replica computes with; `tasks` replaces the disk's."""
+    """What is run. `computing` makes what a replica computes with; `tasks` replaces the disk's.
+
+    With `lbfgs`, by Sandblaster.
+    """
 
     cluster: ClusterSettings
     training: TrainingSettings
@@ -69,6 +77,7 @@ class Plan:
     managed: bool = True
     restored: Mapping[str, Any] | None = None
     restored_folder: str = ""
+    lbfgs: LbfgsSettings | None = None
 
 
 class Observer(Protocol):
@@ -185,17 +194,24 @@ class Cluster:
         process.add("control", ControlCore(Membership(self._who(process, "replica"))), tasks)
         process.add("fetch", FetchCore(), tasks)
         process.add("push", PushCore(), tasks)
-        compute = ComputeCore(
+        process.add("compute", self._compute_core(), tasks)
+        process.post("control", plan.declaration)
+
+    def _compute_core(self) -> ComputeCore | PortionCore:
+        plan, layout = self.plan, self.plan.declaration.layout
+        status_every_s = plan.cluster.status_every_ms / 1e3
+        if plan.lbfgs is not None:
+            every = plan.lbfgs.send_every
+            return PortionCore(layout, send_every=every, status_every_s=status_every_s)
+        return ComputeCore(
             plan.training,
-            plan.declaration.layout,
+            layout,
             seed=plan.seed,
             push_window_bytes=plan.cluster.push_window_bytes,
             pushes_in_flight_max=plan.cluster.pushes_in_flight_max,
             tell_images=plan.tell_images,
-            status_every_s=plan.cluster.status_every_ms / 1e3,
+            status_every_s=status_every_s,
         )
-        process.add("compute", compute, tasks)
-        process.post("control", plan.declaration)
 
     def _who(self, process: Process, role: Role, endpoints: tuple[str, ...] = ()) -> Who:
         identity = f"{role}-{self.random.getrandbits(64):016x}".encode()
@@ -220,12 +236,17 @@ class Cluster:
             seconds = took_s * process.slowness  # as `process` makes it take
             return replace(computing.gradient(task), batch_s=0.0, gradient_s=seconds)
 
+        def portion(task: PortionTask) -> PortionResult:
+            seconds = took_s * process.slowness
+            return replace(computing.portion(task), batch_s=0.0, gradient_s=seconds)
+
         def evaluate(task: EvaluateTask) -> EvaluateResult:
             seconds = costs.evaluate_ms / 1e3 * process.slowness
             return replace(computing.evaluate(task), seconds=seconds)
 
         return {
             GradientTask: Task(gradient, gradient_s, inline=True),
+            PortionTask: Task(portion, gradient_s, inline=True),
             EvaluateTask: Task(evaluate, lambda _: costs.evaluate_ms / 1e3, inline=True),
         }
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from zmqps.actors.replica.compute import EvaluateTask, GradientResult, GradientTask
 from zmqps.actors.replica.orders import DeclareOrder, EvaluateResult
+from zmqps.actors.replica.portions import PortionResult, PortionTask
 from zmqps.actors.settings import TrainingSettings
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.settings import ClusterSettings
@@ -30,6 +31,10 @@ class Scripted:
             first = 31 * task.step + 7 * task.release.slot + number
             out[...] = (np.arange(out.size).reshape(out.shape) * 5 + first) % 17 - 8
         return GradientResult(1 / (1 + task.step), BATCH // 2, BATCH, 0.0, 0.0)
+
+    def portion(self, task: PortionTask) -> PortionResult:
+        """Fail: a search finds nothing in gradients like these (see `quadratic`)."""
+        raise NotImplementedError
 
     def evaluate(self, task: EvaluateTask) -> EvaluateResult:
         """Return always the same."""
