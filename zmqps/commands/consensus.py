@@ -96,8 +96,10 @@ def run(
     """Run the problem in FILE."""
     if vectorized + simulate + (watch is not None) > 1:
         raise click.UsageError("--vectorized, --simulate and --watch exclude each other")
+    from zmqps.jobfile.consensus import find_problem
     from zmqps.runs.folder import make_run
 
+    file = find_problem(file)
     problem = _load(file, **how)
     folder = make_run(problem.settings.name, run_dir)
     extra: dict[str, Any] = {}
@@ -219,9 +221,8 @@ def _run(problem: "Problem", file: Path, *, tell: bool = False) -> "Timed":
 
 def _words_of(how: dict[str, Any]) -> list[str]:
     """Return the options of `zmqps agent` that stand for the overrides of this command."""
-    return [
-        word for path, value in _overrides(**how).items() for word in ("--set", f"{path}={value}")
-    ]
+    told = {path: "null" if v is None else v for path, v in _overrides(**how).items()}
+    return [word for path, value in told.items() for word in ("--set", f"{path}={value}")]
 
 
 def _launch(
@@ -290,6 +291,9 @@ def _simulate(
 
 def _show(now: "Measures") -> None:
     error = "" if now.mean_error is None else f", optimality error {now.mean_error:.4e}"
+    if now.accuracies:
+        *each, mean = now.accuracies
+        error = f", accuracy {min(each):.3f} to {max(each):.3f}, of the mean {mean:.3f}"
     click.echo(f"round {now.rounds:,}: consensus error {now.consensus_error:.4e}{error}", err=True)
 
 
@@ -298,6 +302,9 @@ def _record(folder: Path, timed: "Timed", found: dict[str, Any]) -> None:
     import csv
     import json
 
+    import numpy as np
+
+    from zmqps.consensus.model_functions import ModelFunctions
     from zmqps.consensus.picture import draw
     from zmqps.jobfile.text import write_text
 
@@ -306,12 +313,18 @@ def _record(folder: Path, timed: "Timed", found: dict[str, Any]) -> None:
     (folder / "consensus.yaml").write_text(text, encoding="utf-8")
     with (folder / "metrics.csv").open("w", encoding="utf-8", newline="") as opened:
         rows = [one.as_json() for one in timed.run.trace]
-        names = [name for name in rows[0] if name != "x_mean"]
+        hidden = ("x_mean", "agent_accuracies")
+        for row in rows:
+            row |= {f"accuracy_{i}": one for i, one in enumerate(row.get("agent_accuracies", ()))}
+        names = [name for name in rows[0] if name not in hidden]
         writer = csv.DictWriter(opened, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
     (folder / "summary.json").write_text(json.dumps(found, indent=2), encoding="utf-8")
     draw([(settings.name, timed.problem, timed.run)], folder / "curve.png")
+    if isinstance(timed.problem.objectives, ModelFunctions):
+        tensors = timed.problem.objectives.tensors(timed.run.last.x_mean)
+        np.savez(folder / "parameters.npz", allow_pickle=False, **tensors)
 
 
 def _words(timed: "Timed", folder: Path) -> str:
@@ -327,6 +340,13 @@ def _words(timed: "Timed", folder: Path) -> str:
         "tol": "none" if tol is None else f"{tol:g} {reached}",
         "run folder": folder,
     }
+    if last.accuracies:
+        *each, mean = last.accuracies
+        listed = " ".join(f"{one:.3f}" for one in each)
+        told = {"accuracy": f"{mean:.3f} of the mean; agents: {listed}"}
+        numbers = {"rounds": numbers.pop("rounds"), **told, **numbers}
+        for name in ("worst agent", "mean error", "objective gap", "averaged"):
+            del numbers[name]
     return "\n".join(f"{name:16} {value}" for name, value in numbers.items())
 
 

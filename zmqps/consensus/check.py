@@ -233,6 +233,9 @@ def _stability(problem: Problem) -> list[Finding]:
 
 def _functions(problem: Problem) -> list[Finding]:
     slope = problem.objectives.slope()
+    if not problem.objectives.exact:
+        words = "a model and its mini-batches: not convex, gradients drawn: nothing is proved"
+        return [Finding("convex functions", "warning", None, words)]
     if slope is not None:
         return [
             Finding("bounded subgradients", "holds", slope, f"none longer than L = {slope:.4g}")

@@ -59,8 +59,10 @@ def diagnose(problem: Problem, x: Array, agent: int, rounds: int) -> Diagnosis:
         findings.append(f"step size: {alpha:.4g} in that round, stable below {limit:.4g}")
         if cause == "unknown" and alpha >= limit:
             cause = "step size"
-    wrong = wrong_subgradient(problem)
-    findings.append(f"subgradient: {wrong or 'agrees with finite differences at the start'}")
+    wrong = wrong_subgradient(problem) if problem.objectives.exact else ""
+    looked = "agrees with finite differences at the start"
+    looked = looked if problem.objectives.exact else "of mini-batches, not looked at"
+    findings.append(f"subgradient: {wrong or looked}")
     if cause == "unknown" and wrong:
         cause = "subgradient"
     return Diagnosis(agent, rounds, cause, tuple(findings))

@@ -229,9 +229,9 @@ class Bounds:
 
 
 def bounds(problem: Problem, rounds: int) -> Bounds | None:
-    """Return the bounds over these rounds; None if σ is not known, or rounds are too many."""
+    """Return the bounds over these rounds; None if σ is unknown, not exact, or for too many."""
     sigma = problem.mixing.contraction()
-    if sigma is None or rounds > BOUND_ROUNDS_MAX:
+    if sigma is None or not problem.objectives.exact or rounds > BOUND_ROUNDS_MAX:
         return None
     slope = problem.objectives.slope()
     proved = slope is not None

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from zmqps.consensus.errors import ConsensusError
+from zmqps.consensus.model_functions import ModelFunction, make_models
 from zmqps.optim.mixing import Array
 from zmqps.optim.objectives import Absolute, Objectives
 from zmqps.optim.objectives import Quadratic as Quadratics
@@ -88,7 +89,7 @@ class PythonFunction(Settings):
 
 
 ObjectiveSettings = Annotated[
-    Quadratic | AbsoluteDistance | QuantileLoss | SampleLoss | PythonFunction,
+    Quadratic | AbsoluteDistance | QuantileLoss | SampleLoss | PythonFunction | ModelFunction,
     Field(discriminator="kind"),
 ]
 
@@ -105,6 +106,8 @@ def make_objectives(
             return _regression(settings, agents, random, folder)
         case PythonFunction(file=file):
             return UserFunctions(file.stem, load_functions(folder / file.expanduser()), agents)
+        case ModelFunction():
+            return make_models(settings, agents, folder)
     centers = _centers(settings, agents, random)
     match settings:
         case AbsoluteDistance():

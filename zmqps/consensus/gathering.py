@@ -81,10 +81,9 @@ class Gathering:
         return Run(self.trace, last.x, average, self.reached_tol, diagnosis, *sums)
 
     def _new(self) -> _Round:
-        shape = self.problem.start.shape
-        return _Round(
-            np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape[0]), np.zeros(shape[0])
-        )
+        shape, dtype = self.problem.start.shape, self.problem.objectives.dtype
+        estimates, averages = (np.full(shape, np.nan, dtype) for _ in range(2))
+        return _Round(estimates, averages, np.zeros(shape[0]), np.zeros(shape[0]))
 
     def _close(self) -> bool:
         """Measure the rounds that all have reported, in order."""
@@ -95,10 +94,11 @@ class Gathering:
                 continue
             del self._open[round_]
             self._last = one
+            looked = round_ % end.check_every == 0 or round_ == end.max_iter
             with np.errstate(over="ignore", invalid="ignore"):
-                now = measure(self.problem, one.x, round_)
+                now = measure(self.problem, one.x, round_, looked=looked)
             self.trace.append(now)
-            if round_ % end.check_every == 0 or round_ == end.max_iter:
+            if looked:
                 self.reached_tol = reached(now, self._checked, end.tol)
                 self._checked = now
                 if self._tell is not None:

@@ -39,8 +39,10 @@ def stable_step(problem: Problem) -> float | None:
 
     With the subgradient at the agent's own estimate α h < 1 + λ_min(A), at the mixed one α h < 2.
     Exact if all curvatures are h. None if it is not known: varying graphs, matrices that are not
-    symmetric. Infinite for functions without curvature.
+    symmetric, subgradients that are drawn. Infinite for functions without curvature.
     """
+    if not problem.objectives.exact:
+        return None
     curvature = largest_curvature(problem)
     if curvature == 0:
         return float("inf")

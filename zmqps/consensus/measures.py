@@ -1,12 +1,15 @@
 """How far the agents are: from one another, from the optimum; always with the worst agent."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 
 from zmqps.consensus.problem import Problem
 from zmqps.optim.mixing import Array
+
+LISTED_MAX: Final = 10_000
+"""Estimates of more numbers are not written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,8 @@ class Measures:
 
     consensus_error: max_i ‖x_i - x̄‖. mean_error: ‖x̄ - x*‖, which is blind to the graph.
     worst_agent_error: max_i ‖x_i - x*‖. objective_gap: f(x̄) - f*, f the sum over the agents.
-    disagreement: ‖X - 1x̄‖_F, which the theory bounds.
+    disagreement: ‖X - 1x̄‖_F, which the theory bounds. accuracies: of each agent and, last, of x̄, on
+    the test samples of a model, where somebody looked.
     """
 
     rounds: int
@@ -25,15 +29,23 @@ class Measures:
     objective_gap: float | None
     disagreement: float
     x_mean: Array
+    accuracies: tuple[float, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "x_mean": self.x_mean.tolist()}
+        """Return plain values: x̄ where it is short, accuracies where there are any."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found["x_mean"] = self.x_mean.tolist() if self.x_mean.size <= LISTED_MAX else None
+        accuracies = found.pop("accuracies")
+        if accuracies is not None:
+            *each, found["mean_accuracy"] = accuracies
+            found["worst_agent_accuracy"], found["agent_accuracies"] = min(each), each
+        return found
 
 
-def measure(problem: Problem, x: Array, rounds: int) -> Measures:
-    """Return the measures of the estimates x, (agents, d)."""
+def measure(problem: Problem, x: Array, rounds: int, *, looked: bool = True) -> Measures:
+    """Return the measures of the estimates x, (agents, d); accuracies if somebody `looked`."""
     mean: Array = x.mean(axis=0)
+    accuracies = problem.objectives.accuracies(np.vstack([x, mean])) if looked else None
     apart = np.linalg.norm(x - mean, axis=1)
     optimum, least = problem.optimum, problem.least
     errors = None if optimum is None else np.linalg.norm(x - optimum, axis=1)
@@ -45,6 +57,7 @@ def measure(problem: Problem, x: Array, rounds: int) -> Measures:
         objective_gap=None if least is None else problem.objectives.total(mean) - least,
         disagreement=float(np.linalg.norm(apart)),
         x_mean=mean,
+        accuracies=None if accuracies is None else tuple(accuracies),
     )
 
 

@@ -26,8 +26,9 @@ def draw(
 ) -> None:
     """Draw (label, problem, run) triples into a PNG file, whole or not at all. Raises OSError.
 
-    Left the worst agent's error (or, without an optimum, the objective gap), right the consensus
-    error; solid lines are measured, dashed ones the forecast, dotted ones the bound of the theory.
+    Left the worst agent's error (or, without an optimum, the objective gap; of a model, the agents'
+    accuracies), right the consensus error; solid lines are measured, dashed ones the forecast,
+    dotted ones the bound of the theory.
     """
     # Imported here: it takes half a second, and only the end of a run needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
@@ -38,12 +39,18 @@ def draw(
     worst, apart = figure.subplots(1, 2)
     for number, (_, problem, run) in enumerate(runs):
         _draw_run(worst, apart, problem, run, COLOURS[number % len(COLOURS)])
+    model = any(run.last.accuracies for _, _, run in runs)
     known = all(problem.optimum is not None for _, problem, _ in runs)
     title = "error of the worst agent" if known else "objective gap of the mean"
-    _finish(worst, title, [r"$\max_i \|x_i - x^*\|$", r"$f(\bar x) - f^*$"][not known])
+    if model:
+        _finish(worst, "test accuracy of the mean, and of each agent (thin)", "accuracy")
+        worst.set_xscale("linear")
+        worst.set_yscale("linear")
+    else:
+        _finish(worst, title, [r"$\max_i \|x_i - x^*\|$", r"$f(\bar x) - f^*$"][not known])
     _finish(apart, "consensus error", r"$\max_i \|x_i - \bar x\|$")
     figure.legend(
-        handles=_legend([label for label, _, _ in runs]),
+        handles=_legend([label for label, _, _ in runs], theory=not model),
         loc="outside lower center",
         ncols=max(3, min(4, len(runs))),
         frameon=False,
@@ -68,6 +75,13 @@ def _draw_run(worst: Any, apart: Any, problem: Problem, run: Run, colour: str) -
 
     known = problem.optimum is not None
     measured(worst, (lambda one: one.worst_agent_error) if known else lambda one: one.objective_gap)
+    looked = [one for one in run.trace if one.accuracies]
+    if looked:
+        rounds_ = [one.rounds for one in looked]
+        *each, mean = zip(*(one.accuracies or () for one in looked), strict=True)
+        for one in each:
+            worst.plot(rounds_, one, color=colour, linewidth=0.8, alpha=0.5)
+        worst.plot(rounds_, mean, color=colour, linewidth=1.8)
     measured(apart, lambda one: one.consensus_error)
     rounds = run.last.rounds
     if not rounds:
@@ -104,7 +118,7 @@ def _finish(axes: Any, title: str, label: str) -> None:
     axes.grid(alpha=0.25)
 
 
-def _legend(labels: Sequence[str]) -> list[Any]:
+def _legend(labels: Sequence[str], *, theory: bool) -> list[Any]:
     """Return a line for each run, and what the styles mean."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - see draw
 
@@ -112,6 +126,8 @@ def _legend(labels: Sequence[str]) -> list[Any]:
     for number, label in enumerate(labels):
         colour = COLOURS[number % len(COLOURS)]
         lines.append(Line2D([], [], color=colour, linewidth=2.5, label=label))
+    if not theory:
+        return lines
     lines.append(Line2D([], [], color="#333333", linestyle="-", label="measured"))
     lines.append(Line2D([], [], color="#333333", linestyle="--", label="forecast"))
     bound = "bound from the spectral gap"

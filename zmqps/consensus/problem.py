@@ -120,7 +120,7 @@ def build(settings: ConsensusSettings, folder: Path = Path()) -> Problem:
     shape = agents, objectives.dimension
     if agents * objectives.dimension > CELLS_MAX:
         raise ConsensusError("objective", f"{shape} estimates are more than {CELLS_MAX:,} numbers")
-    start = random.randn(*shape) if settings.start == "random" else np.zeros(shape)
+    start = _start(settings, objectives, random, shape)
     if settings.step_size.alphas is not None and len(settings.step_size.alphas) != agents:
         message = f"has {len(settings.step_size.alphas)} entries, but there are {agents} agents"
         raise ConsensusError("step_size.alphas", message)
@@ -138,6 +138,16 @@ def build(settings: ConsensusSettings, folder: Path = Path()) -> Problem:
         start=start,
         sets=sets,
     )
+
+
+def _start(
+    settings: ConsensusSettings, objectives: Objectives, random: Any, shape: tuple[int, int]
+) -> Array:
+    """Return the first estimates: the functions' own, or as the settings say."""
+    if objectives.start is not None:
+        return np.broadcast_to(objectives.start, shape)
+    found: Array = random.randn(*shape) if settings.start == "random" else np.zeros(shape)
+    return found
 
 
 def refuse(problem: Problem) -> None:

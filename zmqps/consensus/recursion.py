@@ -144,6 +144,8 @@ def run(problem: Problem, tell: Callable[[Measures], None] | None = None) -> Run
     the algorithm cannot do with.
     """
     refuse(problem)
+    if not problem.objectives.exact:
+        raise ConsensusError("objective", "a model needs agents: run it without --vectorized")
     end = problem.settings.consensus
     recursion = Recursion(problem)
     trace = [measure(problem, recursion.x, 0)]

@@ -1,15 +1,21 @@
-"""Consensus files: YAML or JSON, read as job files are, with every mistake at its line."""
+"""Consensus files: YAML or JSON, read as job files are, with every mistake at its line.
+
+A job file is one, too: its model, on its data, is what the agents minimise.
+"""
 
 import json
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
 from zmqps.consensus.errors import ConsensusError
+from zmqps.consensus.model_functions import read_data
 from zmqps.consensus.problem import Problem, build
 from zmqps.consensus.settings import ConsensusSettings
+from zmqps.job import JobSettings, find_job, load_job
 from zmqps.jobfile.problems import add_problems
 from zmqps.jobfile.text import TEXT_BYTES_MAX, Document, JobError, Place, override, read_text
 from zmqps.jobfile.text import Problem as Mistake
@@ -17,12 +23,26 @@ from zmqps.jobfile.text import Problem as Mistake
 SHORT: Final = {"topology": "kind", "weight_rule": "rule", "objective": "kind"}
 """`topology: ring` is short for `topology: {kind: ring}`, and so on."""
 
+AGENTS: Final = 5
+RATE: Final = 0.05
+"""Of plain gradients, where the job's update rule is another."""
+
+ROUNDS: Final = 1000
+OF_JOBS: Final = JobSettings.model_fields.keys() - ConsensusSettings.model_fields.keys()
+
+
+def find_problem(file: Path) -> Path:
+    """Return the file as named, or the job file of this name that comes with zmqps."""
+    return file if file.exists() else find_job(file)
+
 
 def load_problem(file: Path, overrides: Mapping[str, object] | None = None) -> Problem:
     """Read a consensus file and put its problem together; its paths start from its folder.
 
+    Of a job file, or a shipped one, the model is trained: `overrides` may be of both.
     Raises JobError with every mistake found.
     """
+    file = find_problem(file)
     try:
         with file.open("rb") as opened:
             raw = opened.read(TEXT_BYTES_MAX + 1)
@@ -54,6 +74,12 @@ def mistake(error: ConsensusError, source: str, document: Document | None = None
 
 def _read(raw: bytes | str, file: Path, overrides: Mapping[str, object]) -> Document:
     document = read_text(raw, file.name)
+    if isinstance(document.values, dict) and "model" in document.values:
+        of_job = {path: overrides[path] for path in overrides if path.split(".")[0] in OF_JOBS}
+        overrides = {path: overrides[path] for path in overrides.keys() - of_job}
+        agents = overrides.get("num_agents", AGENTS)
+        agents = agents if isinstance(agents, int) and agents > 0 else AGENTS
+        document = Document(_of_job(load_job(file, of_job), agents))
     if not isinstance(document.values, dict):
         what = "is empty" if document.values is None else "is not a mapping"
         message = f"{what}: expected settings, such as topology, num_agents and step_size"
@@ -64,6 +90,37 @@ def _read(raw: bytes | str, file: Path, overrides: Mapping[str, object]) -> Docu
     document.values.setdefault("name", file.stem)
     _spell_out(document.values)
     return document
+
+
+def _of_job(job: JobSettings, agents: int) -> dict[str, object]:
+    """Return the consensus file that a job stands for: its batches, passes, and rate of SGD."""
+    training = job.training
+    try:
+        images = len(read_data(job.data).x_train)
+    except ConsensusError as error:
+        raise mistake(error, job.name) from None
+    per_pass = ceil(images / (training.batch * agents))
+    rounds = training.steps or (ceil((training.epochs or 0) * per_pass) or ROUNDS)
+    objective = {
+        "kind": "model",
+        "data": job.data.model_dump(mode="json", exclude_defaults=True),
+        "model": job.model.model_dump(mode="json", exclude_unset=True),
+        "batch": training.batch,
+        "l2": training.l2,
+        "clip_norm": training.clip_norm,
+        "seed": job.seed,
+    }
+    return {
+        "name": job.name,
+        "topology": "ring",
+        "num_agents": agents,
+        "objective": objective,
+        "step_size": {
+            "type": "constant",
+            "alpha0": job.update.rate if job.update.rule == "sgd" else RATE,
+        },
+        "consensus": {"max_iter": rounds, "check_every": per_pass},
+    }
 
 
 def _spell_out(values: dict[str, object]) -> None:

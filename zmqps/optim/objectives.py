@@ -8,7 +8,7 @@ Hessian (smooth functions), its longest subgradient (bounded ones), and the opti
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,13 @@ from zmqps.optim.mixing import Array
 
 
 class Objectives(ABC):
-    """The functions of all agents."""
+    """The functions of all agents.
+
+    `exact` says that subgradients are those of the values, of convex functions; otherwise they are
+    drawn, such as from mini-batches, and nothing is proved.
+    """
+
+    exact: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -39,6 +45,24 @@ class Objectives(ABC):
     @abstractmethod
     def subgradients(self, x: Array) -> Array:
         """Return a subgradient of each f_i at x_i: a new array (agents, d)."""
+
+    def drawn(self, x: Array, round_: int) -> Array:  # noqa: ARG002 - some draw nothing
+        """Return the subgradients of a round: a new array (agents, d)."""
+        return self.subgradients(x)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What estimates are made of: float64 or float32."""
+        return np.dtype(np.float64)
+
+    @property
+    def start(self) -> Array | None:
+        """Where all agents begin, (d,); None where the settings say it."""
+        return None
+
+    def accuracies(self, x: Array) -> list[float] | None:  # noqa: ARG002 - most have none
+        """Return the share of test samples that each row has right; None if there are none."""
+        return None
 
     def total(self, point: Array) -> float:
         """Return Σ f_i at one point (d,)."""

@@ -33,13 +33,13 @@ class RowFunction:
     def __init__(self, objectives: Objectives, agent: int) -> None:
         self._row = objectives.only(agent)
         self.dimension = objectives.dimension
-        self.dtype = np.dtype(np.float64)
+        self.dtype = objectives.dtype
 
     def value(self, x: Array) -> float:
         """Return f_i(x)."""
         return float(self._row.values(x[None])[0])
 
-    def subgradient(self, x: Array, round_: int) -> Array:  # noqa: ARG002 - nothing is drawn
+    def subgradient(self, x: Array, round_: int) -> Array:
         """Return a subgradient at x."""
-        found: Array = self._row.subgradients(x[None])[0]
+        found: Array = self._row.drawn(x[None], round_)[0]
         return found

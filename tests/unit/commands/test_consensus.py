@@ -117,7 +117,7 @@ def test_a_table_with_other_columns_is_left_alone(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["none.json", "--vectorized"], "none.json: cannot be read: No such file"),
+        (["none.json", "--vectorized"], "none.json: no such file in the current folder"),
         (["compare"], "Missing argument"),
         (["ring.json", "--vectorised"], "No such option"),
     ],
@@ -134,3 +134,21 @@ def test_each_command_has_help_with_an_example(capsys, command):
     code, out, _ = run(capsys, command, "--help")
     assert code == 0
     assert "Examples:\n    zmqps consensus" in out
+
+
+def test_a_job_file_is_trained_by_agents(capsys, tmp_path):
+    words = ("softmax.yaml", "--agents", 3, "--simulate", "--json", "-q", "--run-dir", "here")
+    made = ("--set", "training.steps=4", "--set", "objective.division=classes")
+    code, out, err = run(capsys, *words, *made, "--set", "data.name=digits")
+    found = json.loads(out)
+    assert (code, found["rounds"], len(found["agent_accuracies"])) == (0, 4, 3), err
+    assert found["x_mean"] is None or len(found["x_mean"]) == 650
+    with (tmp_path / "here" / "metrics.csv").open(newline="") as opened:
+        last = list(csv.DictReader(opened))[-1]
+    assert float(last["accuracy_2"]) == found["agent_accuracies"][2]
+    assert float(last["mean_accuracy"]) == found["mean_accuracy"]
+    assert (tmp_path / "here" / "parameters.npz").exists()
+    again = run(
+        capsys, "here/consensus.yaml", "--simulate", "--json", "-q", "--run-dir", "again"
+    )  # the run folder's settings are a consensus file of their own
+    assert json.loads(again[1])["agent_accuracies"] == found["agent_accuracies"]

@@ -231,5 +231,5 @@ def test_a_python_file_that_will_not_do_is_refused(ring, text, message):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(JobError, match="cannot be read"):
+    with pytest.raises(JobError, match="no such file"):
         load_problem(tmp_path / "none.json")
