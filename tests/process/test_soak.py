@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-from zmqps import Client, ClusterError
-from zmqps.runtime.observer import Observer
+from zmqps import Client
+from zmqps.runtime.observer import Observer, ObserverError
 
 CLIENTS = ("c0", "c1", "c2")  # the first one is this process, and is never killed
 TENSORS = {name: np.zeros((32, 512), np.float32) for name in CLIENTS}
@@ -112,10 +112,14 @@ class Soak:
         while True:
             self.push(10)
             try:
-                slots = self.observer.status(GAP_S)["routes"]["slots"]
-                if slots and all(slot["in_step"] for slot in slots):
+                tree = self.observer.status(GAP_S)
+                slots = tree["routes"]["slots"]
+                shards = [m for m in tree["members"] if m["role"] == "shard"]
+                # One that was killed just now may be thought to live.
+                known = all(psutil.pid_exists(shard["pid"]) for shard in shards)
+                if known and slots and all(slot["in_step"] for slot in slots):
                     return
-            except ClusterError as error:
+            except ObserverError as error:
                 slots = str(error)
             assert time.monotonic() < deadline, slots
 

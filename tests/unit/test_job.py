@@ -155,7 +155,7 @@ cluster:
         "naem": "did you mean name? allowed: name, seed, data, model, training, update, "
         "optimizer, lbfgs, cluster",
         "data.name": '"digts"; did you mean digits?',
-        "model.layers.0.kind": '"dens"; did you mean dense? allowed: conv2d, locally_connected, dense, max_pool',
+        "model.layers.0.kind": '"dens"; did you mean dense? allowed: conv2d, locally_connected',
         "model.layers.1.unit": "did you mean units?",
         "model.layers.1.units": "is missing",
         "model.layers.2.kind": "is missing; allowed: conv2d, locally_connected, dense",
@@ -396,3 +396,27 @@ def test_files_and_read_text_agree_on_the_shipped_jobs() -> None:
     assert sorted(path.name for path in SHIPPED.glob("*.yaml")) == sorted(NAMES)
     for name in NAMES:
         assert not read_text((SHIPPED / name).read_bytes(), name).faults
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"training.steps": 5}, "optimizer: lbfgs has no use for training.steps: set lbfgs.iter"),
+        ({"training.sync": True}, "optimizer: lbfgs has no use for training.sync"),
+        ({"training.clip_norm": 1.0}, "optimizer: lbfgs has no use for training.clip_norm"),
+        ({"cluster.shard_copies": 2}, "shard_copies must be 1 with optimizer lbfgs, not 2"),
+    ],
+)
+def test_what_means_nothing_under_lbfgs_is_refused(setting, words):
+    staleness = {"training.staleness_max": None}
+    load_job("softmax.yaml", staleness | setting)
+    with pytest.raises(JobError, match=words):
+        load_job("softmax.yaml", staleness | setting | {"optimizer": "lbfgs"})
+
+
+def test_a_batch_of_lbfgs_is_no_larger_than_the_data():
+    job = load_job("softmax.yaml", {"optimizer": "lbfgs", "lbfgs.batch": 1000})
+    job.check_batch(1000)
+    with pytest.raises(JobError, match=r"lbfgs\.batch: must be full, or at most the 999 samples"):
+        job.check_batch(999)
+    load_job("softmax.yaml", {"lbfgs.batch": 1000}).check_batch(1)  # under Downpour

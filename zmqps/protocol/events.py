@@ -35,6 +35,17 @@ from zmqps.protocol.sandblaster_events import (
 SCHEMA: Final = 2
 """Version of this catalogue: grows when a field changes its meaning or an event goes."""
 
+__all__ = [
+    "Applied", "CheckpointDone", "CheckpointFailed", "Clock", "CoordinatorSilent", "Dropped",
+    "EvaluationDone", "Event", "FetchDone", "Forgotten", "Forwarded", "Insecure", "IterationDone",
+    "LayoutAccepted", "Left", "LinkFailed", "LinkOpened", "MalformedReceived", "MemberJoined",
+    "MemberLeft", "MemberSuspect", "NeighbourSilent", "NonfiniteRefused", "OperationsDone",
+    "Overdue", "PortionComputed", "PortionsCounted", "ProgressMade", "PushDone", "PushGivenUp",
+    "PushesLost", "ReplicaReleased", "RequestDone", "RequestRefused", "RoundDone",
+    "RoutesChanged", "RunEnding", "Served", "ShardAssigned", "Staged", "Started", "StepDone",
+    "ValuesTaken", "Welcomed", "WindowFull", "settings_digest",
+]  # fmt: skip
+
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Hash of settings: BLAKE2b-64 of their JSON with sorted keys, as 16 hexadecimal digits."""

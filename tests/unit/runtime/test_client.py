@@ -82,7 +82,7 @@ def test_pushes_of_a_client_that_was_taken_for_gone_are_given_up_and_it_says_so_
     client._posted(Connected(welcome(7), "here"))
     client._pushes = {1: 8, 2: 8}
     client._posted(Connected(welcome(9), "here"))
-    with pytest.raises(ClusterError, match="2 pushes are given up: .* taken this client for gone"):
+    with pytest.raises(ClusterError, match=r"2 pushes are given up: .* taken this client for gone"):
         client.finish_pushes()
     client.finish_pushes()
     assert client._push == 0
