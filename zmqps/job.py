@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from zmqps.actors.settings import (
     TARGETS,
@@ -81,6 +81,34 @@ class JobSettings(Settings):
     cluster: ClusterSettings = Field(
         ClusterSettings(), description="How many actors, and the limits of everything they hold."
     )
+
+    @field_validator("optimizer")
+    @classmethod
+    def _has_a_use(cls, value: str, info: ValidationInfo) -> str:
+        training = info.data.get("training")
+        if value == "lbfgs" and training is not None:
+            for name in ("steps", "sync", "clip_norm"):
+                if getattr(training, name):
+                    instead = ": set lbfgs.iterations" if name == "steps" else ""
+                    raise ValueError(f"lbfgs has no use for training.{name}{instead}")
+        return value
+
+    @field_validator("cluster")
+    @classmethod
+    def _copies(cls, value: ClusterSettings, info: ValidationInfo) -> ClusterSettings:
+        if info.data.get("optimizer") == "lbfgs" and value.shard_copies > 1:
+            raise ValueError(
+                f"shard_copies must be 1 with optimizer lbfgs, not {value.shard_copies}: a lost "
+                "shard goes back to the last checkpoint, and all others with it"
+            )
+        return value
+
+    def check_batch(self, samples: int) -> None:
+        """Raise JobError when a batch of L-BFGS is larger than the training data."""
+        batch = self.lbfgs.batch
+        if self.optimizer == "lbfgs" and batch != "full" and batch > samples:
+            message = f"must be full, or at most the {samples} samples of the training data"
+            raise JobError(self.name, [Problem("lbfgs.batch", None, batch, message)])
 
 
 def find_job(reference: str | Path) -> Path:

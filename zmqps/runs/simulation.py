@@ -103,6 +103,7 @@ def simulate(
 
 def _plan(job: JobSettings, run_dir: str, tasks: Tasks) -> Plan:
     dataset = load(job.data)
+    job.check_batch(len(dataset.x_train))
     model = Network(job.model, dataset.input_shape, dataset.classes)
     layout = Layout(model.tensors, job.cluster.block_bytes_max)
     return Plan(

@@ -129,11 +129,12 @@ def check(
     `reference` and `overrides` are those of `load_job`, if it was a file: see `check_shapes`.
     """
     data = load(job.data)
+    job.check_batch(len(data.x_train))
     check_shapes(job, data.input_shape, data.classes, reference, overrides)
     Network(job.model, data.input_shape, data.classes)
     slots = job.training.subsets or job.cluster.replicas
-    # The last subset is the smallest.
-    Subset(job.seed, len(data.x_train), slots - 1, slots, job.training.batch)
+    if job.optimizer == "downpour":  # the last subset is the smallest
+        Subset(job.seed, len(data.x_train), slots - 1, slots, job.training.batch)
 
 
 def conclude(folder: Path, outcome: Outcome) -> dict[str, Any]:
