@@ -32,6 +32,15 @@ def write(place, **changes) -> Path:
     return file
 
 
+def free_addresses(count) -> list[str]:
+    """Return addresses that are free."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+
+
 def test_five_processes_are_the_recursion_bit_for_bit(place):
     file = write(place)
     alone = place.json("consensus", file, "--vectorized", "--quiet")
@@ -84,13 +93,8 @@ def test_an_interrupt_stops_all_agents_after_the_same_round(place):
 
 
 def test_agents_on_their_own_need_no_launcher_and_agree_when_one_is_interrupted(place):
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
     file = write(
-        place, topology="complete", num_agents=3, neighbors=None, addresses=addresses,
+        place, topology="complete", num_agents=3, neighbors=None, addresses=free_addresses(3),
         consensus={"max_iter": 10**6},
     )  # fmt: skip
     words = ("agent", "--config", file, "--run-dir", "here", "--id")
@@ -122,12 +126,17 @@ def test_agents_of_different_problems_refuse_each_other(place):
         assert err == "zmqps: agents 0 and 1 run with different settings\n"
 
 
-def test_agents_elsewhere_are_watched_and_told_when_the_tolerance_is_reached(place):
+def test_agents_with_keys_are_watched_and_told_when_the_tolerance_is_reached(place):
+    """Keys on every connection, over TCP; whoever has none is not let in."""
     settings = {"consensus": {"max_iter": 10**6, "tol": 0.05, "check_every": 20}}
-    file = write(place, topology="path", num_agents=2, neighbors=None, **settings)
-    at = f"ipc://{place.sockets}/watcher"
-    watching = place.start("consensus", file, "--watch", at, "--json", "-q")
-    words = ("agent", "--config", file, "--at", f"ipc://{place.sockets}/{{}}", "--watcher", at)
+    assert place.run("keys", "keys", "agent", "observer")[0] == 0
+    at, *addresses = free_addresses(3)
+    file = write(
+        place, topology="path", num_agents=2, neighbors=None, addresses=addresses, **settings
+    )
+    secure = ("--keys", "keys")
+    watching = place.start("consensus", file, "--watch", at, *secure, "--json", "-q")
+    words = ("agent", "--config", file, *secure, "--watcher", at)
     commands = [
         place.start(*words, "--run-dir", f"r{number}", "--id", number) for number in range(2)
     ]

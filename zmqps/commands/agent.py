@@ -1,18 +1,19 @@
 # ruff: noqa: PLC0415 - see cli.py
 """`zmqps agent`: one agent of a consensus problem, as it runs on a host."""
 
+import os
 from pathlib import Path
 
 import click
 
-from zmqps.commands.options import FOLDER, examples, set_option
+from zmqps.commands.options import FOLDER, examples, keys_option, set_option
 
 
 @click.command(
     epilog=examples(
         "zmqps agent --config ring.json --id 3",
         "zmqps agent --config ring.json --id 3 --run-dir /var/lib/zmqps/ring",
-        "zmqps agent --config ring.json --id 3 --watcher 10.0.0.1:7099",
+        "zmqps agent --config ring.json --id 3 --watcher 10.0.0.1:7099 --keys cluster-keys",
     )
 )
 @click.option("--config", type=FOLDER, metavar="FILE", required=True, help="The problem's file.")
@@ -30,6 +31,8 @@ from zmqps.commands.options import FOLDER, examples, set_option
     metavar="ADDRESS",
     help="Where `zmqps consensus FILE --watch ADDRESS` listens, if it does.",
 )
+@keys_option
+@click.option("--insecure", is_flag=True, help="Listen without keys where others can reach it.")
 @click.option(
     "--run-dir", type=FOLDER, metavar="DIR",
     help="Where state and log go; an agent goes on from what it has saved there  [default: a new "
@@ -42,6 +45,8 @@ def agent(
     settings: dict[str, object],
     bind: str | None,
     watcher: str | None,
+    keys: Path | None,
+    insecure: bool,
     run_dir: Path | None,
     at: str | None,
 ) -> int:
@@ -56,7 +61,7 @@ def agent(
     from zmqps.consensus.errors import ConsensusError
     from zmqps.jobfile.consensus import load_problem, mistake
     from zmqps.runs.agents import WATCHER_PORT, find_places, refuse_agents, run_agent
-    from zmqps.runs.folder import make_run
+    from zmqps.runs.folder import make_run, unless_refused
     from zmqps.runtime.addresses import Told, read_endpoint
 
     problem = load_problem(config, settings)
@@ -67,14 +72,18 @@ def agent(
         places = find_places(problem)
     except ConsensusError as error:
         raise mistake(error, config.name) from None
+    told = keys or os.environ.get("ZMQPS_KEYS")
     if at is not None:
         places = {j: at.format(j) for j in range(problem.agents)}
     folder = run_dir.expanduser().absolute() if run_dir else make_run(problem.settings.name)
-    return run_agent(
-        problem,
-        number,
-        folder,
-        places=places,
-        bind=read_endpoint(Told("--bind", bind), 0, wildcard=True) if bind else None,
-        watcher=read_endpoint(Told("--watcher", watcher), WATCHER_PORT) if watcher else None,
-    )
+    with unless_refused(folder):
+        return run_agent(
+            problem,
+            number,
+            folder,
+            places=places,
+            bind=read_endpoint(Told("--bind", bind), 0, wildcard=True) if bind else None,
+            watcher=read_endpoint(Told("--watcher", watcher), WATCHER_PORT) if watcher else None,
+            keys=Path(told) if told else None,
+            insecure=insecure,
+        )

@@ -1,6 +1,7 @@
 # ruff: noqa: PLC0415 - see cli.py
 """`zmqps consensus`: agents that minimise the sum of their functions without sharing data."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ from zmqps.commands.options import (
     FOLDER,
     examples,
     json_option,
+    keys_option,
     print_json,
     set_option,
 )
@@ -76,6 +78,10 @@ def consensus() -> None:
     metavar="ADDRESS",
     help="Start no agents: hear what those elsewhere (zmqps agent --watcher) report here.",
 )
+@keys_option
+@click.option(
+    "--insecure", is_flag=True, help="With --watch: listen without keys where others can reach it."
+)
 @problem_options
 @click.option(
     "--run-dir", type=FOLDER, metavar="DIR",
@@ -88,6 +94,8 @@ def run(
     vectorized: bool,
     simulate: bool,
     watch: str | None,
+    keys: Path | None,
+    insecure: bool,
     run_dir: Path | None,
     as_json: bool,
     quiet: bool,
@@ -96,22 +104,26 @@ def run(
     """Run the problem in FILE."""
     if vectorized + simulate + (watch is not None) > 1:
         raise click.UsageError("--vectorized, --simulate and --watch exclude each other")
+    if (keys or insecure) and watch is None:
+        raise click.UsageError("--keys and --insecure go with --watch: nothing else is listened on")
     from zmqps.jobfile.consensus import find_problem
-    from zmqps.runs.folder import make_run
+    from zmqps.runs.folder import make_run, unless_refused
 
     file = find_problem(file)
     problem = _load(file, **how)
     folder = make_run(problem.settings.name, run_dir)
     extra: dict[str, Any] = {}
     code = 0
-    if vectorized:
-        timed = _run(problem, file, tell=not quiet)
-    elif simulate:
-        timed, extra = _simulate(problem, file, folder, quiet=quiet)
-    else:
-        timed, extra, code = _launch(
-            problem, file, folder, _words_of(how), quiet=quiet, watch=watch
-        )
+    with unless_refused(folder):
+        if vectorized:
+            timed = _run(problem, file, tell=not quiet)
+        elif simulate:
+            timed, extra = _simulate(problem, file, folder, quiet=quiet)
+        else:
+            told = os.environ.get("ZMQPS_KEYS")
+            keys = keys or (Path(told) if told and watch else None)
+            at = {"watch_at": _watched(watch), "keys": keys, "insecure": insecure}
+            timed, extra, code = _launch(problem, file, folder, _words_of(how), at, quiet=quiet)
     found = {**timed.run.as_json(), **extra, "run_dir": str(folder)}
     _record(folder, timed, found)
     if as_json:
@@ -225,14 +237,23 @@ def _words_of(how: dict[str, Any]) -> list[str]:
     return [word for path, value in told.items() for word in ("--set", f"{path}={value}")]
 
 
+def _watched(address: str | None) -> str | None:
+    """Return the endpoint to watch at."""
+    from zmqps.runs.agents import WATCHER_PORT
+    from zmqps.runtime.addresses import Told, read_endpoint
+
+    told = Told("--watch", address)
+    return read_endpoint(told, WATCHER_PORT, wildcard=True) if address is not None else None
+
+
 def _launch(
     problem: "Problem",
     file: Path,
     folder: Path,
     words: list[str],
+    watched: dict[str, Any],
     *,
     quiet: bool,
-    watch: str | None,
 ) -> tuple["Timed", dict[str, Any], int]:
     """Run a process for each agent."""
     from time import perf_counter
@@ -240,17 +261,15 @@ def _launch(
     from zmqps.consensus.comparison import Timed
     from zmqps.consensus.errors import ConsensusError
     from zmqps.jobfile.consensus import mistake
-    from zmqps.runs.agents import WATCHER_PORT, launch
-    from zmqps.runtime.addresses import Told, read_endpoint
+    from zmqps.runs.agents import launch
 
     def note(text: str) -> None:
         click.echo(f"zmqps: {text}", err=True)
 
-    told = Told("--watch", watch)
-    at = read_endpoint(told, WATCHER_PORT, wildcard=True) if watch is not None else None
     start = perf_counter()
     try:
-        gathered, ended = launch(problem, file, folder, words, None if quiet else _show, note, at)
+        tell = None if quiet else _show
+        gathered, ended = launch(problem, file, folder, words, tell, note, **watched)
     except ConsensusError as error:
         raise mistake(error, file.name) from None
     timed = Timed(problem, gathered.run(), "processes", perf_counter() - start)

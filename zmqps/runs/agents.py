@@ -17,8 +17,10 @@ from zmqps.optim import graphs
 from zmqps.optim.mixing import Array, row_weights
 from zmqps.optim.own import OwnFunction, RowFunction
 from zmqps.optim.subgradient import Algorithm, State
+from zmqps.places import Place, refuse_exposed
 from zmqps.protocol.agent_messages import AgentReport
 from zmqps.protocol.settings import ClusterSettings
+from zmqps.roles import secure, warn_exposed
 from zmqps.runtime.addresses import LOOPBACK, Told, read_endpoint
 from zmqps.runtime.agent_launch import AgentLaunch, Ended
 from zmqps.runtime.agent_state import read_state, write_state
@@ -29,7 +31,9 @@ from zmqps.runtime.loop import AtOnce, Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.process import run_process
 from zmqps.runtime.run_folder import LOGS
-from zmqps.runtime.transport import bind_router, new_context
+from zmqps.runtime.security_gate import Gate
+from zmqps.runtime.security_keys import split_name
+from zmqps.runtime.transport import listen, new_context
 
 PORT: Final = 7100
 WATCHER_PORT: Final = 7099
@@ -144,20 +148,28 @@ def run_agent(
     bind: str | None = None,
     watcher: str | None = None,
     function: OwnFunction | None = None,
+    keys: Path | None = None,
+    insecure: bool = False,
 ) -> int:
     """Run one agent until all have ended; return the exit code.
 
     It goes on from what it has saved in `run_dir`, if it has. `function` takes the place of the
-    problem's own. Raises StateError, AddressError.
+    problem's own. With `keys`, it speaks to agents with keys only; without, it listens where others
+    reach it only if `insecure`. Raises StateError, AddressError, PlaceError.
     """
+    place = Place("", (bind or split_name(places[agent])[1],), keys=keys, insecure=insecure)
+    refuse_exposed(place)
+    limits = ClusterSettings()
+    security = secure(place, "agent", limits)
     one = Agent(problem, agent, places, watcher, function)
     name = f"agent-{agent}"
     (run_dir / STATES).mkdir(parents=True, exist_ok=True)
     file = run_dir / STATES / f"{name}.npz"
     snapshot = read_state(file, one.seat.problem) or one.first()
-    limits = ClusterSettings()
     context = new_context()
-    front = bind_router(context, (bind or places[agent],), limits)
+    front = listen(context, place.bind)
+    gate = Gate(context, security, "agent", front).start() if front.ports else None
+    front.serve(security, "agent")
     log = open_log(name, host_id(), limits.log_bytes_max)
     log.begin(run_dir / LOGS, name)
     core = AgentCore(one.seat, one.rules, snapshot, f"{name}.{secrets.token_hex(8)}".encode())
@@ -176,10 +188,12 @@ def run_agent(
         routers={"front": front},
         tasks={Step: step(one.step), SaveRound: AtOnce(save)},
         flush_every_s=FLUSH_EVERY_S,
+        security=security,
     )
+    warn_exposed(place, name, log)
     gc.collect()
     gc.freeze()  # what is there stays: looking through it took a fifth of each round
-    return run_process([loop], log, context=context)
+    return run_process([loop], log, context=context, gate=gate)
 
 
 def launch(
@@ -190,13 +204,17 @@ def launch(
     tell: Callable[[Measures], None] | None,
     note: Callable[[str], None],
     watch_at: str | None = None,
+    keys: Path | None = None,
+    insecure: bool = False,
 ) -> tuple[Gathering, Ended]:
     """Run a process for each agent of the problem in `file`; `words` are options of `zmqps agent`.
 
-    With `watch_at`, only hear what agents elsewhere report to that endpoint.
-    Raises ConsensusError for a problem that agents cannot run.
+    With `watch_at`, only hear what agents elsewhere report to that endpoint, those with keys if
+    `keys` are told. Raises ConsensusError for a problem that agents cannot run, PlaceError.
     """
     refuse_agents(problem)
+    place = Place("", (watch_at,) if watch_at else (), keys=keys, insecure=insecure)
+    refuse_exposed(place)
     gathering = Gathering(problem, tell)
 
     def hear(report: AgentReport, arrays: Sequence[Array]) -> bool:
@@ -212,6 +230,7 @@ def launch(
         on_lost=gathering.without,
         on_note=note,
         watch_at=watch_at,
+        security=secure(place, "observer"),
     )
     return gathering, launched.run()
 

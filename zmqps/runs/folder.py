@@ -159,6 +159,17 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def unless_refused(folder: Path) -> Iterator[None]:
+    """Remove the folder again if what runs in it raises before anything is there."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
 def forget_ended(folder: Path) -> None:
     """Remove what tells of the end of a run that now goes on. Raises OSError."""
     for name in (SUMMARY, ADDRESS, STATE):

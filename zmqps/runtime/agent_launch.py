@@ -21,6 +21,8 @@ from zmqps.runtime.children import Child, Children
 from zmqps.runtime.interrupts import Interrupts
 from zmqps.runtime.ipc import ipc_endpoint, sweep
 from zmqps.runtime.run_folder import LOGS
+from zmqps.runtime.security import Security
+from zmqps.runtime.security_gate import Gate
 
 RESTARTS_MAX = 20
 """How often agents are started again, all together."""
@@ -48,7 +50,8 @@ Hear = Callable[[AgentReport, Sequence[Array]], bool]
 class AgentLaunch:
     """`arguments` are those of `zmqps agent` that all share. `on_lost` hears of agents given up.
 
-    With `watch_at`, an endpoint, no agent is started: those that run elsewhere report there.
+    With `watch_at`, an endpoint, no agent is started: those that run elsewhere report there,
+    whom `security` lets in.
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class AgentLaunch:
         on_lost: Callable[[int], bool],
         on_note: Callable[[str], None],
         watch_at: str | None = None,
+        security: Security | None = None,
     ) -> None:
+        self._security = security or Security()
         self._agents, self._restart = agents, restart
         self._hear, self._on_lost, self._on_note = hear, on_lost, on_note
         stem = ipc_endpoint(f"a{time.monotonic_ns():x}")  # no path is used twice
@@ -85,7 +90,11 @@ class AgentLaunch:
         """Run until all agents have ended; no process is left then."""
         limits = ClusterSettings()
         with Interrupts() as interrupts, transport.new_context() as context:
-            router = transport.bind_router(context, (self._watcher,), limits).socket
+            front = transport.listen(context, (self._watcher,))
+            router, gate = front.socket, None
+            if self._elsewhere:
+                gate = Gate(context, self._security, "observer", front).start()
+            front.serve(self._security, "observer")
             self._children.watch(interrupts.fd)
             self._children.watch(router)
             try:
@@ -96,6 +105,8 @@ class AgentLaunch:
                 self._take_reports(router, limits)
             finally:
                 self._children.unwatch(router)
+                if gate is not None:
+                    gate.stop()
                 router.close(linger=0)
                 self._clean()
         code = 130 if self._interrupts else int(bool(self._failures) and self._failed)

@@ -31,6 +31,7 @@ MAY_SPEAK_TO: Final = {
     "broker": frozenset({"replica", "client"}),
     "shard": frozenset({"broker", "shard"}),
     "agent": frozenset({"agent", "observer"}),
+    "observer": frozenset({"agent"}),  # who watches agents on other hosts
 }
 """Whose keys are let in where something is bound, by the role of what is bound."""
 

@@ -152,3 +152,13 @@ def test_a_job_file_is_trained_by_agents(capsys, tmp_path):
         capsys, "here/consensus.yaml", "--simulate", "--json", "-q", "--run-dir", "again"
     )  # the run folder's settings are a consensus file of their own
     assert json.loads(again[1])["agent_accuracies"] == found["agent_accuracies"]
+
+
+@pytest.mark.parametrize("how", [(), ("--vectorized",), ("--simulate",), ("--watch", "0.0.0.0")])
+def test_a_refused_problem_leaves_no_folder(capsys, tmp_path, how):
+    refused = () if how[:1] == ("--watch",) else ("--topology", "star")
+    weights = ("--set", "weight_rule=uniform") if refused else ()
+    code, out, err = run(capsys, "ring.json", "--agents", 5, *refused, *weights, *how)
+    assert (code, out) == (2, "")
+    assert ("weight_rule" if refused else "without keys anybody") in err
+    assert list(tmp_path.glob("runs/*")) == []

@@ -41,7 +41,7 @@ from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
 from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
 from zmqps.protocol.messages import Body, Leave, Message, Refused, Stop
 
-WATCHER = "watcher"
+WATCHER = "observer"  # a link is called by the role of the key that is expected there
 OF_AGENTS = (Estimate, Waiting, RoundSaved)
 SAVE_SHARE = 0.25
 """Of what neighbours may keep for us: when so much has come, it is time to save."""
