@@ -77,8 +77,8 @@ def _read(raw: bytes | str, file: Path, overrides: Mapping[str, object]) -> Docu
     if isinstance(document.values, dict) and "model" in document.values:
         of_job = {path: overrides[path] for path in overrides if path.split(".")[0] in OF_JOBS}
         overrides = {path: overrides[path] for path in overrides.keys() - of_job}
-        agents = overrides.get("num_agents", AGENTS)
-        agents = agents if isinstance(agents, int) and agents > 0 else AGENTS
+        told = str(overrides.get("num_agents", AGENTS))  # in an agent's process it is a word
+        agents = int(told) if told.isdecimal() and int(told) else AGENTS
         document = Document(_of_job(load_job(file, of_job), agents))
     if not isinstance(document.values, dict):
         what = "is empty" if document.values is None else "is not a mapping"

@@ -233,3 +233,25 @@ def test_a_python_file_that_will_not_do_is_refused(ring, text, message):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(JobError, match="no such file"):
         load_problem(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("agents", [3, "3"])
+def test_a_job_file_is_a_problem_of_as_many_passes(tmp_path, agents):
+    """1,497 images in batches of 64: 8 rounds of 3 agents are one pass, and 16 are two."""
+    told = {
+        "num_agents": agents,
+        "data.name": "digits",
+        "training.epochs": "2",
+        "training.batch": "64",
+        "objective.division": "classes",
+    }
+    one = load_problem(Path("softmax.yaml"), told)  # a job that comes with zmqps
+    settings = one.settings
+    assert (one.agents, settings.objective.division, settings.topology.kind) == (
+        3, "classes", "ring",
+    )  # fmt: skip
+    assert (settings.consensus.max_iter, settings.consensus.check_every) == (16, 8)
+    with pytest.raises(JobError, match=r"training\.batch"):
+        load_problem(Path("softmax.yaml"), {"training.batch": "none"})
+    with pytest.raises(JobError, match=r"objective\.division.*classes"):
+        load_problem(Path("softmax.yaml"), {"objective.division": "sorted"})
