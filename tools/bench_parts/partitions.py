@@ -23,13 +23,14 @@ from zmqps.models.losses import Loss
 from zmqps.models.partition.cut import Cut
 from zmqps.models.partition.forecast import Links
 from zmqps.models.partition.planner import plan
-from zmqps.models.partition.stage import Given, Pass
+from zmqps.models.partition.stage import Given, Pass, Wanted
 from zmqps.models.settings import ModelSettings
 from zmqps.runs.speedup import draw, measure, speedups
 
 Entries = list[dict[str, Any]]
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
 BATCH = 64
+PARTS_OF_A_BATCH = 1
 TIMEOUT_MS = 60_000
 
 
@@ -51,8 +52,8 @@ VISION: Entries = [
 ]
 SMALL_SPEECH: Entries = [{**SIGMOID, "units": 1024}] * 4 + [{**SIGMOID, "units": 512}]
 SMALL_VISION: Entries = [
-    *vision_stage(8, size=2),
-    *vision_stage(8, size=3, stride=1),
+    *vision_stage(16, size=2),
+    *vision_stage(16, size=3, stride=1),
     {"kind": "mean_pool", "size": 4},
     {"kind": "dense", "units": 100},
 ]
@@ -104,7 +105,7 @@ def partitions_2_vs_1(rounds: int = 5) -> dict[str, Any]:
     """Images a second of two stages in two processes over those of one, in turns."""
     figures = {}
     for name, entries, shape, outputs, target in (
-        ("local", SMALL_VISION, (48, 48, 3), 100, 1.5),
+        ("local", SMALL_VISION, (64, 64, 3), 100, 1.5),
         ("dense", SMALL_SPEECH, (440,), 512, 1.0),
     ):
         layers = layers_of(entries, shape, outputs)
@@ -152,14 +153,7 @@ def _seconds(
 
 def _stage(orders: Connection, cut: Cut, stage: int, outputs: int, place: str) -> None:
     """Run one stage: three steps for each order."""
-    context = zmq.Context()
-    inbox = context.socket(zmq.ROUTER)
-    inbox.bind(f"{place}{stage}")
-    peers = {}
-    for other in range(cut.stages):
-        if other != stage:
-            peers[other] = context.socket(zmq.DEALER)
-            peers[other].connect(f"{place}{other}")
+    wire = _Wire(cut, stage, place)
     rng = np.random.default_rng(1)
     parameters = {
         t.spec.name: rng.standard_normal(rows_of(t.spec, t.rows).shape).astype(t.spec.dtype) * 0.05
@@ -168,38 +162,84 @@ def _stage(orders: Connection, cut: Cut, stage: int, outputs: int, place: str) -
     step = Step(parameters, {name: np.empty_like(p) for name, p in parameters.items()})
     x = rng.standard_normal((BATCH, *cut.shapes[0])).astype(np.float32)
     y = rng.integers(0, outputs, BATCH)
-    own = Pass(cut, stage, Loss("softmax_cross_entropy", outputs, "float32"), "float32")
+    passes = [
+        Pass(cut, stage, Loss("softmax_cross_entropy", outputs, "float32"), "float32")
+        for _ in range(PARTS_OF_A_BATCH if cut.stages > 1 else 1)
+    ]
     while orders.recv() is not None:
         for _ in range(3):
-            _one_step(own, x, y, step, inbox, peers)
+            _one_step(passes, x, y, step, wire)
         orders.send(True)
     os._exit(0)
 
 
-def _one_step(own: Pass, x: Array, y: Any, step: Step, inbox: Any, peers: dict[int, Any]) -> None:
-    run = own.run(x, y, step, 1.0)
-    mail: dict[bytes, Any] = {}
-    answer = None
-    try:
-        while True:
-            asked = run.send(answer)
-            answer = None
-            name = f"{asked.way} {asked.transfer}".encode()
-            up = asked.way == "up"
-            if isinstance(asked, Given):
-                to = asked.transfer.receiver if up else asked.transfer.sender
-                peers[to].send_multipart([name, asked.array], copy=False)
-                continue
-            while name not in mail:
-                if not inbox.poll(TIMEOUT_MS):
-                    raise TimeoutError(f"{name!r} did not come")
-                _, what, frame = inbox.recv_multipart(copy=False)
-                mail[what.bytes] = frame
-            rows, shape = asked.transfer.rows, own.cut.shapes[asked.transfer.state]
-            frame = mail.pop(name)
-            answer = np.frombuffer(frame.buffer, np.float32).reshape(len(rows), *shape[1:], len(x))
-    except StopIteration:
-        return
+def _one_step(passes: Sequence[Pass], x: Array, y: Any, step: Step, wire: "_Wire") -> None:
+    """Do the batch in as many parts as there are passes; one goes on while another waits."""
+    size = -(-len(x) // len(passes))
+    parts = [slice(n * size, (n + 1) * size) for n in range(len(passes))]
+    runs = {
+        n: each.run(x[part], y[part], step, len(x[part]) / len(x))
+        for n, (each, part) in enumerate(zip(passes, parts, strict=True))
+    }
+    wants: dict[int, Wanted | None] = dict.fromkeys(runs)
+    while runs:
+        number = next((n for n in runs if wire.has(n, wants[n])), None)
+        if number is None:
+            wire.wait()
+            continue
+        answer = wire.take(number, wants[number], passes[number].cut)
+        try:
+            while isinstance(asked := runs[number].send(answer), Given):
+                wire.give(number, asked)
+                answer = None
+            wants[number] = asked
+        except StopIteration:
+            del runs[number]
+
+
+class _Wire:
+    """A stage's sockets, and what has come for it."""
+
+    def __init__(self, cut: Cut, stage: int, place: str):
+        context = zmq.Context()
+        self._inbox = context.socket(zmq.ROUTER)
+        self._inbox.bind(f"{place}{stage}")
+        self._peers = {}
+        for other in range(cut.stages):
+            if other != stage:
+                self._peers[other] = context.socket(zmq.DEALER)
+                self._peers[other].connect(f"{place}{other}")
+        self._mail: dict[bytes, Any] = {}
+
+    def give(self, number: int, given: Given) -> None:
+        """Send rows to the stage at the other end of their way."""
+        transfer = given.transfer
+        to = transfer.receiver if given.way == "up" else transfer.sender
+        self._peers[to].send_multipart([_name(number, given), given.array.data])
+
+    def has(self, number: int, want: Wanted | None) -> bool:
+        """Say whether a pass can go on."""
+        return want is None or _name(number, want) in self._mail
+
+    def take(self, number: int, want: Wanted | None, cut: Cut) -> Array | None:
+        """Return the rows that a pass waits for."""
+        if want is None:
+            return None
+        rows, shape = want.transfer.rows, cut.shapes[want.transfer.state]
+        values = np.frombuffer(self._mail.pop(_name(number, want)).buffer, np.float32)
+        return values.reshape(len(rows), *shape[1:], -1)
+
+    def wait(self) -> None:
+        """Wait for a message."""
+        if not self._inbox.poll(TIMEOUT_MS):
+            raise TimeoutError("another stage has fallen silent")
+        _, name, frame = self._inbox.recv_multipart(copy=False)
+        self._mail[name.bytes] = frame
+
+
+def _name(number: int, item: Given | Wanted) -> bytes:
+    transfer = item.transfer
+    return f"{number} {item.way} {transfer.state} {transfer.sender} {transfer.receiver}".encode()
 
 
 if __name__ == "__main__":
