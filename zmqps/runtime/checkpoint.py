@@ -3,8 +3,8 @@
 A file holds blocks as safetensors: for each block its parameters, named by its key in hexadecimal,
 and its optimiser state, named `<key>.<state>`. The metadata entry `zmqps` is the CRC of what
 follows it, a JSON object: what each block is, its count of updates, the pushes it has seen, and a
-CRC of each array. (One entry: the library writes several in any order, and equal blocks are to give equal
-bytes.) Files appear under their names only when they are whole and on disk.
+CRC of each array. (One entry: the library writes several in any order, and equal blocks are to give
+equal bytes.) Files appear under their names only when they are whole and on disk.
 
 The manifest is JSON, written last. It has `files` ([name, bytes] each) and `layout`
 (`Layout.to_wire()`), and whatever else its writer adds.
