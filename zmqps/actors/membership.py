@@ -80,7 +80,7 @@ class Membership:
         self._asked = 1  # sequence of the first hello since then
         self._sequence = 0
         self._welcomed = 0  # sequence of the last message before the last Welcome
-        self._sent_at = 0.0
+        self._sent_at = self._hello_at = 0.0
         self._heard_at = self._opened_at = 0.0
         self._opened = 0  # how often the link was opened anew
         self._silent = False
@@ -156,7 +156,7 @@ class Membership:
             return [Exit(self._lost(waited_ms) if self.welcome else self._nobody(waited_ms))]
         effects = self._open_anew(now)
         if self._asking:
-            due = now - self._sent_at >= self.heartbeat_s * 2
+            due = now - self._hello_at >= self.heartbeat_s * 2
             return [*effects, *([self._hello(now)] if due else [])]
         effects += [Send(LINK, message) for message in self.session.due(now)]
         if now - self._sent_at >= self.heartbeat_s or self.session.owes:
@@ -193,7 +193,7 @@ class Membership:
         return self.limit("start_deadline_ms") if self.welcome else self.self.start_deadline_ms
 
     def _hello(self, now: float) -> Send:
-        me = self.self
+        me, self._hello_at = self.self, now
         return self.send(Hello(me.role, me.host, me.pid, me.endpoints), now)
 
     def _welcome(self, welcome: Welcome, coordinator: int, cause: int) -> tuple[list[Effect], bool]:
@@ -215,7 +215,7 @@ class Membership:
         self.suspect_s = welcome.cluster["suspect_ms"] / 1e3
         self.gone_s = welcome.cluster["gone_ms"] / 1e3
         self._asking, self._welcomed = False, self._sequence
-        effects: list[Effect] = [Note(events.Welcomed(welcome.incarnation, welcome.name))]
+        effects: list[Effect] = [Note(_welcomed(welcome))]
         if before is None or before.name != welcome.name:
             begin = BeginLog(
                 welcome.run, welcome.run_dir, welcome.host, welcome.name,
@@ -242,3 +242,8 @@ class Membership:
             f"the coordinator at {self.self.coordinator} has been silent for "
             f"{silent_ms / 1e3:.0f} s (start_deadline_ms); it is taken for gone"
         )
+
+
+def _welcomed(welcome: Welcome) -> events.Welcomed:
+    digest = events.settings_digest(welcome.cluster)
+    return events.Welcomed(welcome.incarnation, welcome.name, digest)
