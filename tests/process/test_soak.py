@@ -121,7 +121,12 @@ class Soak:
                     return
             except ObserverError as error:
                 slots = str(error)
-            assert time.monotonic() < deadline, slots
+            assert time.monotonic() < deadline, (slots, self.ended())
+
+    def ended(self) -> list[str]:
+        """Tell of commands that have ended by themselves: whoever was killed was started again."""
+        commands = [c for of in self.commands.values() for c in of]
+        return [c.process.communicate()[1] for c in commands if c.process.poll() is not None]
 
     def kill(self, role, rng):
         """Kill one of a role, and start another one, as whoever supervises processes does."""
