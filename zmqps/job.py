@@ -195,7 +195,8 @@ def _agreed(job: JobSettings) -> dict[str, Any]:
     }
     if job.optimizer == "lbfgs":
         training = job.training.model_dump(mode="json", include={"l2"})
-        return agreed | {"lbfgs": job.lbfgs.model_dump(mode="json"), "training": training}
+        lbfgs = job.lbfgs.model_dump(mode="json", exclude={"iterations", "evaluations"})
+        return agreed | {"lbfgs": lbfgs, "training": training}
     training = job.training.model_dump(mode="json", include={"schedule", "sync"})
     return agreed | {"update": job.update.model_dump(mode="json"), "training": training}
 
