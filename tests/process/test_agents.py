@@ -3,12 +3,18 @@
 import json
 import signal
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+
+from zmqps.protocol.agent_messages import Waiting
+from zmqps.protocol.settings import ClusterSettings
+from zmqps.protocol.wire import decode
+from zmqps.runtime import transport
 
 RING = {
     "topology": "ring",
@@ -51,6 +57,10 @@ def test_five_processes_are_the_recursion_bit_for_bit(place):
     assert found["stopped_at"] == 2000 and not found["reached_tol"]
     place.wait_until_gone()
     assert place.leavings() == []
+    for log in Path(found["run_dir"], "logs").glob("agent-?.jsonl"):
+        events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+        rounds = events.count("RoundDone")
+        assert rounds == 2000 and len(events) - rounds < 20  # one line a round, and little else
 
 
 def agents(place) -> dict[int, psutil.Process]:
@@ -60,7 +70,7 @@ def agents(place) -> dict[int, psutil.Process]:
 
 
 def test_killed_and_stopped_agents_change_nothing(place):
-    file = write(place, consensus={"max_iter": 4000, "check_every": 100})
+    file = write(place, consensus={"max_iter": 3000, "check_every": 100})
     alone = place.json("consensus", file, "--vectorized", "--quiet")
     command = place.start("consensus", file, "--json")
     command.wait_for("round 500")
@@ -111,6 +121,31 @@ def test_agents_on_their_own_need_no_launcher_and_agree_when_one_is_interrupted(
     alone = place.json("consensus", file, "--vectorized", "-q", settings)
     mean = np.stack([one["state_x"] for one in found]).mean(axis=0)
     assert mean.tolist() == alone["x_mean"] and rounds == alone["rounds"]
+
+
+def test_an_agent_that_waits_does_not_spin(place):
+    """It says so every 50 ms; between the first time and the 30th, 1.5 s, it hardly computes."""
+    file = write(place, topology="path", num_agents=2, neighbors=None, rounds={"retry_ms": 50})
+    with transport.new_context() as context:
+        at = f"ipc://{place.sockets}/1"
+        router = transport.bind_router(context, (at,), ClusterSettings())
+        words = ("--at", f"ipc://{place.sockets}/{{}}", "--run-dir", "here", "--id", 0)
+        place.start("agent", "--config", file, *words)
+
+        def hear(count):
+            while count:
+                assert router.socket.poll(30_000)
+                frames = router.socket.recv_multipart()
+                count -= isinstance(decode(frames[1:])[0].body, Waiting)
+
+        hear(2)
+        (agent,) = place.processes("agent")
+        before, began = agent.cpu_times(), time.monotonic()
+        hear(30)
+        after, passed = agent.cpu_times(), time.monotonic() - began
+        router.close()
+    busy = after.user + after.system - before.user - before.system
+    assert passed > 1 and busy < 0.2 * passed
 
 
 def test_agents_of_different_problems_refuse_each_other(place):
