@@ -38,8 +38,8 @@ JOB = {
 ITERATIONS = 30
 SAME = 1e-5
 FAR_TOLERANCE = 1e-6
-"""`l2` leaves the biases out, so the loss is flat along them: of two searches that stop at max |g| =
-1e-5, one is up to 1.6e-6 of the loss above the other. With `l2` on all, four starts: test_lbfgs."""
+"""`l2` leaves the biases out, so the loss is flat along them: of two searches that stop at
+max |g| = 1e-5, one is up to 1.6e-6 of the loss above the other. With `l2` on all: test_lbfgs."""
 
 FAR = [
     "--set", f"lbfgs.gradient_tolerance={FAR_TOLERANCE}",

@@ -86,13 +86,16 @@ def reference(problem, limits):
     return losses
 
 
-def play(seed, faults=(), *, problem=PROBLEM, lbfgs=LBFGS, network=None, training=None, **cluster):
+def play(
+    seed, faults=(), *, problem=PROBLEM, lbfgs=LBFGS, network=None, training=None, watch=Watch,
+    **cluster,
+):  # fmt: skip
     """Play until the end of the search; return the cluster, and what was watched."""
     limits = ClusterSettings(**{"replicas": 3, "shards": 2, "block_bytes_max": 64, **cluster})
     plan = quadratic_plan(problem, lbfgs, limits, training)
     costs = {"gradient_ms": 40, "gradient_spread": 0.5}
     made = Cluster(plan, NetworkSettings(**{"costs": costs, **(network or {})}), seed)
-    watch = Watch(problem)
+    watch = watch(problem)
     made.observers.append(watch)
     script = Script(made, tuple(FAULT.validate_python(fault) for fault in faults))
     made.start_all()
