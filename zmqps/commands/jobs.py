@@ -35,9 +35,17 @@ def _first_words(path: Path) -> str:
     return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
 
 
-@click.command(epilog=examples("zmqps schema > zmqps-job.json"))
-def schema() -> None:
-    """Print the JSON Schema of job files, for editors."""
+@click.command(
+    epilog=examples("zmqps schema > zmqps-job.json", "zmqps schema consensus > consensus.json")
+)
+@click.argument("what", type=click.Choice(["job", "consensus"]), default="job")
+def schema(what: str) -> None:
+    """Print the JSON Schema of job files, for editors; or of consensus files."""
+    if what == "consensus":
+        from zmqps.jobfile.consensus import consensus_schema
+
+        print_json(consensus_schema())
+        return
     from zmqps.job import job_schema
 
     print_json(job_schema())

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -62,6 +62,16 @@ def parse_settings(
 ) -> ConsensusSettings:
     """Return the settings in a text. Raises JobError with every mistake found."""
     return _validate(_read(raw, file, overrides or {}), file.name)
+
+
+def consensus_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of consensus files, with their short forms."""
+    schema = ConsensusSettings.model_json_schema()
+    for name in SHORT:
+        about = schema["properties"][name]
+        text = about.pop("description", "")
+        schema["properties"][name] = {"description": text, "anyOf": [{"type": "string"}, about]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def mistake(error: ConsensusError, source: str, document: Document | None = None) -> JobError:

@@ -1,10 +1,12 @@
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from zmqps.consensus.recursion import run
-from zmqps.jobfile.consensus import load_problem, parse_settings
+from zmqps.consensus.settings import ConsensusSettings
+from zmqps.jobfile.consensus import consensus_schema, load_problem, parse_settings
 from zmqps.jobfile.text import JobError
 
 JSON = """\
@@ -255,3 +257,16 @@ def test_a_job_file_is_a_problem_of_as_many_passes(tmp_path, agents):
         load_problem(Path("softmax.yaml"), {"training.batch": "none"})
     with pytest.raises(JobError, match=r"objective\.division.*classes"):
         load_problem(Path("softmax.yaml"), {"objective.division": "sorted"})
+
+
+def test_the_schema_has_every_setting_and_the_short_forms():
+    schema = consensus_schema()
+    assert schema["properties"].keys() == ConsensusSettings.model_fields.keys()
+    assert schema["properties"].keys() >= json.loads(JSON).keys()
+    assert (schema["required"], schema["additionalProperties"]) == (["step_size"], False)
+    for name in ("topology", "weight_rule", "objective"):
+        short, long = schema["properties"][name]["anyOf"]
+        assert short == {"type": "string"} and long
+        assert schema["properties"][name]["description"]
+    kinds = schema["properties"]["objective"]["anyOf"][1]["discriminator"]["mapping"]
+    assert "model" in kinds and "lasso" in kinds

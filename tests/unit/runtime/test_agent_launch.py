@@ -36,11 +36,10 @@ def say(tmp_path_factory):
 
 
 def watch(tmp_path, say, hear):
-    launch = AgentLaunch(
+    return AgentLaunch(
         tmp_path, 2, [], {}, restart=True, hear=hear, on_lost=lambda _: False,
         on_note=lambda _: None, watch_at=say.endpoint,
     )  # fmt: skip
-    return launch
 
 
 def told(say, agent):
