@@ -238,7 +238,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("agents", [3, "3"])
-def test_a_job_file_is_a_problem_of_as_many_passes(tmp_path, agents):
+def test_a_job_file_is_a_problem_of_as_many_passes(agents):
     """1,497 images in batches of 64: 8 rounds of 3 agents are one pass, and 16 are two."""
     told = {
         "num_agents": agents,
