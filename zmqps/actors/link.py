@@ -118,15 +118,18 @@ class Link:
     def received(self, message: Message, now: float) -> list[Effect]:
         """Take a message of the link; any counts as a sign of life, `Attached` brings it up.
 
-        A peer that refuses to be attached to is there: it is asked again, at the same endpoint. One
-        that does not know this link was started anew, or had taken this end for gone.
+        A peer that refuses to be attached to is there: it is asked again, at the same endpoint,
+        unless it says that another process listens there now, and there are other peers. One that
+        does not know this link was started anew, or had taken this end for gone.
         """
         self._heard_at = now
         if isinstance(message.body, Refused) and message.body.code == "not_attached" and self.up:
             return self._fail_over(now, 0.0, self._at)
         if isinstance(message.body, Refused) and message.cause == self._attach and not self.up:
-            self._again_at = now + self.patience.attach_s / AGAIN
             self.refusal = f"{message.body.code}: {message.body.reason}"
+            if message.body.code == "stale_incarnation" and any(map(self._is_other, self.ways)):
+                return self._forget_peer(now)
+            self._again_at = now + self.patience.attach_s / AGAIN
         if not isinstance(message.body, Attached) or self.up or not self.ways:
             return []
         self.credit_bytes, self.refusal = message.body.credit_bytes, ""
@@ -145,6 +148,17 @@ class Link:
         if self.up and now - self._sent_at >= self.patience.heartbeat_s:
             return [self.send(Heartbeat(), now)]
         return []
+
+    def _is_other(self, way: Way) -> bool:
+        return way.target != self.target
+
+    def _forget_peer(self, now: float) -> list[Effect]:
+        """Go on to the next way to another peer: this one is no more, and will not come back."""
+        before, others = self.endpoint, [*filter(self._is_other, self.ways)]
+        self._at = sum(map(self._is_other, self.ways[: self._at])) % len(others)
+        self.ways = tuple(others)
+        note = events.LinkFailed(self.name, before, (now - self._since) * 1e3, self.endpoint)
+        return [Note(note), *self._open(now)]
 
     def _fail_over(self, now: float, waited_s: float, to: int) -> list[Effect]:
         before = self.endpoint

@@ -177,3 +177,31 @@ def test_without_any_way_it_is_closed():
     made = up()
     assert made.connect([], 1.0) == [Close("broker")]
     assert not made.up
+
+
+OTHER = Way("tcp://d:1", 60)
+
+
+def refused(made, code, now):
+    """Let the peer refuse the last `Attach`."""
+    return made.received(Message(0, 1, Refused(code, "why"), made._attach), now)
+
+
+def test_a_peer_that_is_no_more_is_left_at_once_for_the_next_one():
+    made = link()
+    made.connect((*WAYS, OTHER), 0.0)
+    effects = refused(made, "stale_incarnation", 0.1)
+    (note,) = notes(effects, events.LinkFailed)
+    assert (note.endpoint, note.next_endpoint) == ("ipc:///b", "tcp://d:1")
+    assert of(effects, Open)[0].endpoint == "tcp://d:1"
+    assert made.target == 60
+    assert of(made.tick(2.2), Open)[0].endpoint == "tcp://d:1"  # and never comes back
+
+
+def test_where_all_peers_are_no_more_the_last_one_is_asked_at_a_pace():
+    made = link()
+    made.connect((OTHER, *WAYS), 0.0)
+    assert of(refused(made, "stale_incarnation", 0.1), Open)[0].endpoint == "ipc:///b"
+    assert refused(made, "stale_incarnation", 0.2) == []
+    assert made.tick(0.39) == []
+    assert of(made.tick(0.41), Open)[0].endpoint == "ipc:///b"

@@ -237,3 +237,12 @@ def test_it_is_opened_under_a_fresh_id_each_time():
     membership = member(gone_ms=10_000)
     found = of([e for _, e in ticks(membership, 0, 35)], Open)
     assert [o.identity for o in found] == [b"replica-ab.1", b"replica-ab.2", b"replica-ab.3"]
+
+
+def test_reports_do_not_hold_up_the_next_hello():
+    membership, _ = forgotten(heartbeat_ms=500)
+    hellos = []
+    for tenth in range(11, 40):
+        membership.send(Heartbeat(), tenth / 10)
+        hellos += of(membership.tick(tenth / 10), Hello)
+    assert len(hellos) == 2
