@@ -6,11 +6,14 @@ import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from zmqps.consensus.recursion import run
+from zmqps.jobfile.consensus import load_problem
 from zmqps.protocol.agent_messages import Waiting
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode
@@ -38,6 +41,11 @@ def write(place, **changes) -> Path:
     return file
 
 
+def recursion(file, overrides=None) -> dict[str, Any]:
+    """Return what comes out without messages: here, for a process costs seconds."""
+    return run(load_problem(file, overrides)).as_json()
+
+
 def free_addresses(count) -> list[str]:
     """Return addresses that are free."""
     with ExitStack() as stack:
@@ -49,7 +57,7 @@ def free_addresses(count) -> list[str]:
 
 def test_five_processes_are_the_recursion_bit_for_bit(place):
     file = write(place)
-    alone = place.json("consensus", file, "--vectorized", "--quiet")
+    alone = recursion(file)
     found = place.json("consensus", file, "--quiet")
     assert {name: found[name] for name in SAME} == {name: alone[name] for name in SAME}
     assert found["mean_error"] == pytest.approx(2.2126e-2, abs=1e-6)
@@ -71,7 +79,7 @@ def agents(place) -> dict[int, psutil.Process]:
 
 def test_killed_and_stopped_agents_change_nothing(place):
     file = write(place, consensus={"max_iter": 3000, "check_every": 100})
-    alone = place.json("consensus", file, "--vectorized", "--quiet")
+    alone = recursion(file)
     command = place.start("consensus", file, "--json")
     command.wait_for("round 500")
     before = agents(place)
@@ -117,8 +125,7 @@ def test_agents_on_their_own_need_no_launcher_and_agree_when_one_is_interrupted(
     assert [commands[number].end()[0] for number in (0, 2)] == [0, 0]
     found = [np.load(state) for state in states]
     (rounds,) = {int(one["counts"][0]) for one in found}
-    settings = f"--set=consensus.max_iter={rounds}"
-    alone = place.json("consensus", file, "--vectorized", "-q", settings)
+    alone = recursion(file, {"consensus.max_iter": rounds})
     mean = np.stack([one["state_x"] for one in found]).mean(axis=0)
     assert mean.tolist() == alone["x_mean"] and rounds == alone["rounds"]
 
@@ -178,7 +185,7 @@ def test_agents_with_keys_are_watched_and_told_when_the_tolerance_is_reached(pla
     assert [command.end()[0] for command in commands] == [0, 0]
     code, out, err = watching.end()
     found = json.loads(out)
-    alone = place.json("consensus", file, "--vectorized", "-q")
+    alone = recursion(file)
     assert code == 0, err
     assert found["reached_tol"] and found["stopped_at"] > found["rounds"]
     assert {name: found[name] for name in SAME} == {name: alone[name] for name in SAME}
