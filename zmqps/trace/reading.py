@@ -73,6 +73,7 @@ class Reading:
             changed = True
         self._flush()
         self._piece.file.close()
+        self._forget_processes()
         return changed
 
     def _new_file(self, source: Source) -> int:
@@ -165,7 +166,7 @@ class Reading:
         return process
 
     def _add_process(self, key: Row, name: str, *values: Any) -> int:
-        process = self._processes[key] = len(self._processes) + 1
+        process = self._processes[key] = max(self._processes.values(), default=0) + 1
         number = name.rpartition("-")[2]
         role, host, pid, boot, release, schema, settings, file, line = values
         self.db.execute(
@@ -185,6 +186,13 @@ class Reading:
         """Take all lines of a file out of the store."""
         for table in [*map(table_of, EVENTS.values()), "other", "gaps", "written", "files"]:
             self.db.execute(f'DELETE FROM "{table}" WHERE file = ?', [file])
+
+    def _forget_processes(self) -> None:
+        """Take out the processes of which no file is left: else they would seem to be silent."""
+        self.db.execute(
+            "DELETE FROM processes WHERE process NOT IN (SELECT process FROM written "
+            "UNION ALL SELECT process FROM gaps WHERE kind = 'headless')"
+        )
 
     def _flush(self) -> None:
         self.loader.load(self._piece)

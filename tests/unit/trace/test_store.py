@@ -308,3 +308,21 @@ def test_a_folder_that_cannot_be_written_has_a_temporary_index(run, tmp_path, mo
         assert not str(store.index).startswith(str(tmp_path))
         place = store.index
     assert not place.exists()
+
+
+@pytest.mark.usefixtures("run")
+def test_a_log_that_is_gone_is_missing_though_the_index_had_it(tmp_path):
+    with Store([tmp_path]) as store:
+        verdicts.judge(store)
+        assert "shard-1" in store.rows("SELECT list(name) AS names FROM processes")[0]["names"]
+    (tmp_path / "logs" / "shard-1.jsonl").unlink()
+    with Store([tmp_path]) as grown:
+        verdicts.judge(grown)
+        kept = verdicts.counts(grown)
+        names = grown.rows("SELECT list(name) AS names FROM processes")[0]["names"]
+    (tmp_path / "trace.duckdb").unlink()
+    with Store([tmp_path]) as new:
+        verdicts.judge(new)
+        assert kept == verdicts.counts(new)
+    assert "shard-1" not in names
+    assert not any(by_grade["bad"] for by_grade in kept.values())
