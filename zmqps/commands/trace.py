@@ -205,6 +205,8 @@ def sql(run: tuple[Path, ...], query: str, limit: int, as_json: bool) -> None:
         try:
             cursor = store.db.execute(query)
             names = [column[0] for column in cursor.description or ()]
+            if not names:
+                raise click.UsageError("the query is empty: expected one such as 'SHOW TABLES'")
             rows = cursor.fetchall() if as_json else cursor.fetchmany(limit + 1)
         except duckdb.Error as error:
             text = " ".join(str(error).partition("\n\nLINE")[0].split())

@@ -161,7 +161,8 @@ def verdict_lines(found: dict[str, Any]) -> Iterator[str]:
     for gap in found["gaps"][:8]:
         lines = f", {gap['lines']:,} lines" if gap["lines"] else ""
         why = gap["reason"] or "no event"
-        yield f"  missing: {gap['name']}: {gap['kind']}{lines}, {gap['place']} ({why})"
+        place = f", {gap['place']}" if gap["place"] else ""
+        yield f"  missing: {gap['name']}: {gap['kind']}{lines}{place} ({why})"
     if len(found["gaps"]) > 8:
         yield f"  missing: … and at {len(found['gaps']) - 8} more places"
 
