@@ -29,11 +29,14 @@ def run_process(
 ) -> int:
     """Run the loops, the first of which is the main one, and clean up; return the exit code.
 
-    The process ends when the main loop does, or any loop with an error: the others are stopped.
+    The process ends when the main loop does, or any loop or the gate with an error: the others are
+    stopped.
     SIGINT and SIGTERM post `Interrupted` to the main loop once; a second one kills the process.
     Errors go to standard error, a line each, and make the exit code 1.
     """
-    ended: queue.SimpleQueue[Loop] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[Loop | Gate] = queue.SimpleQueue()
+    if gate is not None:
+        gate.tell(ended)
     threads = [
         threading.Thread(target=_run, args=(loop, ended), name=loop.name, daemon=True)
         for loop in loops
@@ -41,10 +44,7 @@ def run_process(
     with _signals_to(loops[0].mailbox):
         for thread in threads:
             thread.start()
-        while True:
-            loop = ended.get()
-            if loop is loops[0] or loop.error is not None:
-                break
+        _wait(ended, loops[0])
         for loop in loops:
             loop.stop()
         deadline = time.monotonic() + LEAVE_S
@@ -58,7 +58,7 @@ def run_process(
         remove_process_folder()
         log.close()
         # Loops end with what ended the first of them: each error is told once.
-        errors = dict.fromkeys(loop.error for loop in loops if loop.error)
+        errors = dict.fromkeys(one.error for one in (*loops, gate) if one and one.error)
         if late:
             errors[f"{', '.join(late)}: did not end within {LEAVE_S:g} s"] = None
         for error in errors:
@@ -67,7 +67,15 @@ def run_process(
     return 1 if errors else 0
 
 
-def _run(loop: Loop, ended: "queue.SimpleQueue[Loop]") -> None:
+def _wait(ended: "queue.SimpleQueue[Loop | Gate]", main: Loop) -> None:
+    """Wait until the main loop has ended, or something has with an error."""
+    while True:
+        first = ended.get()
+        if first is main or first.error is not None:
+            return
+
+
+def _run(loop: Loop, ended: "queue.SimpleQueue[Loop | Gate]") -> None:
     try:
         loop.run()
     finally:

@@ -8,6 +8,7 @@ connection, whether it has shown a key or not.
 """
 
 import os
+import queue
 import threading
 import time
 from collections.abc import Sequence
@@ -50,7 +51,10 @@ _FAILED: Final = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PR
 
 
 class Gate:
-    """See the module. It is made before `routers` serve, and before a loop has them."""
+    """See the module. It is made before `routers` serve, and before a loop has them.
+
+    `error` is None unless its thread ended in one: then nobody watches any more.
+    """
 
     def __init__(
         self,
@@ -62,14 +66,17 @@ class Gate:
         self.security = security
         self._context = context
         self._role = role
+        self.error: str | None = None
+        self._ended: queue.SimpleQueue[Any] | None = None
         self._ports = tuple(port for router in routers for port in router.ports)
         self._wake = Mailbox()
         self._stopping = False
         self._open: dict[int, float] = {}  # when each connection began, by descriptor
+        self._late: list[int] = []  # descriptors that were read from, and are not open
         self._failed = ""  # the handshake that failed last; its connection closes next
         self._monitors = [router.socket.get_monitor_socket(_EVENTS) for router in routers]
         self._zap = context.socket(zmq.ROUTER) if security.keys else None
-        self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
+        self._thread = threading.Thread(target=self._guard, name="gate", daemon=True)
 
     def start(self) -> Self:
         """Begin. Raises SecurityError when a stranger would be let in."""
@@ -103,7 +110,21 @@ class Gate:
     ) -> None:  # fmt: skip
         self.stop()
 
+    def tell(self, ended: "queue.SimpleQueue[Any]") -> None:
+        """Put this gate into `ended` when its thread ends in an error, or at once if it has."""
+        self._ended = ended
+        if self.error is not None:
+            ended.put(self)
+
     # --- The thread -------------------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - the last place that can tell the user
+            self.error = f"the gate ended ({error!r:.200}): nobody would watch who connects"
+            if self._ended is not None:
+                self._ended.put(self)
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -112,14 +133,15 @@ class Gate:
             poller.register(socket, zmq.POLLIN)
         looked_at = 0.0
         while not self._stopping:
-            waits = LOOK_EVERY_MS if self._open or self._zap else None
-            ready = {source for source, _ in poller.poll(waits)}
+            ready = {source for source, _ in poller.poll(LOOK_EVERY_MS)}
             if self._zap in ready and self._zap is not None:
                 self._answer(self._zap)
             for monitor in self._monitors:
                 if monitor in ready:
                     event = parse_monitor_message(monitor.recv_multipart())
                     self._heard(int(event["event"]), int(event["value"]), event["endpoint"])
+            if ready.isdisjoint(self._monitors):
+                self._forget_late()
             now = time.monotonic()
             if (now - looked_at) * 1e3 >= LOOK_EVERY_MS:
                 looked_at = now
@@ -193,6 +215,17 @@ class Gate:
         if reason:
             self.security.refused[reason] += 1
 
+    def _forget_late(self) -> None:
+        """Forget what was read of connections after they closed: their descriptors come again.
+
+        No event is waiting, so what was not open at the look before and still is not, is closed; a
+        new connection is heard of before its first message is read.
+        """
+        for fd in self._late:
+            if fd not in self._open:
+                self.security.closed(fd)
+        self._late = []
+
     # --- Who takes too much -----------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -207,6 +240,7 @@ class Gate:
             if cut(fd, self._ports):
                 self.security.refused["too_much"] += 1
             total -= held[fd]
+        self._late = [fd for fd in list(self.security.read) if fd not in self._open]
 
     def _held(self, fd: int) -> int:
         """Return the bytes of a connection that are in memory, in either direction."""

@@ -1,5 +1,7 @@
 """Who is let in at a bound socket, and who is cut off: over real connections, on loopback."""
 
+import contextlib
+import queue
 import socket as sockets
 import threading
 from collections.abc import Callable
@@ -58,11 +60,9 @@ def wait_until(done: Callable[[], object], about: Callable[[], object] = lambda:
 
 def drain(connection: sockets.socket) -> None:
     """Read until the other end has closed it."""
-    try:
+    with contextlib.suppress(OSError):
         while connection.recv(1 << 16):
             pass
-    except OSError:
-        pass
 
 
 @pytest.fixture
@@ -280,10 +280,8 @@ def test_a_handshake_that_never_ends_is_bounded_too(inside):
     with shard.raw() as stranger:
         stranger.recv(10)
         stranger.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE".ljust(64, b"\0"))
-        try:
+        with contextlib.suppress(OSError):  # it may be cut off already
             stranger.sendall(b"\x06" + (60 * MIB).to_bytes(8, "big") + bytes(30 * MIB))
-        except OSError:
-            pass  # it was cut off already
         drain(stranger)
     shard.wait_for("too_much")
 
@@ -334,3 +332,30 @@ def test_without_anybody_to_judge_nobody_is_let_in(context, folder, monkeypatch)
     monkeypatch.setattr(security_gate, "TEST_DEADLINE_MS", 300)
     with pytest.raises(SecurityError, match="was not refused"):
         refuse_strangers(context, read_keys(folder, "shard"), "shard")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_gate_that_dies_says_so(inside, early):
+    shard = inside(keys=False)
+    ended = queue.SimpleQueue()
+    if not early:
+        shard.gate.tell(ended)
+    shard.security.limits = None  # a mistake of ours, at the next connection
+    shard.raw().close()
+    if early:
+        wait_until(lambda: shard.gate.error)
+        shard.gate.tell(ended)
+    assert ended.get(timeout=DEADLINE_S) is shard.gate
+    assert shard.gate.error.startswith("the gate ended (AttributeError")
+
+
+def test_what_is_read_after_a_connection_closed_is_not_the_next_ones(connect, inside):
+    shard = inside(keys=False)
+    gone = connect(shard, None)
+    send(gone, [b"hello"])
+    assert shard.router.socket.poll(DEADLINE_S * 1e3)
+    gone.close(linger=0)
+    wait_until(lambda: not shard.gate._open)
+    shard.read()  # its bytes count for a descriptor that is free by now
+    assert shard.security.read
+    wait_until(lambda: not shard.security.read)
