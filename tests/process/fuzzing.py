@@ -17,6 +17,12 @@ JUNK: tuple[Any, ...] = (
     [[[[[[[[[0]]]]]]]]], {"a": {}}, ["x"] * 50,
 )  # fmt: skip
 NUMBERS = (0, 1, 2, 7, 1 << 31, 1 << 56, (1 << 64) - 1)
+PLAIN: dict[Any, tuple[Any, ...]] = {
+    int: NUMBERS,
+    float: (0.0, -1.0, 1e300, float("inf"), float("nan")),
+    bool: (False, True),
+    str: ("", "w", "shard-0", "tcp://127.0.0.1:1", "\x1b[31m", "é" * 99),
+}
 DAMAGES = (
     "none", "none", "cut", "noise", "flip", "version", "item", "field", "extra", "short", "many",
     "ids", "missing", "nothing",
@@ -28,14 +34,8 @@ NEVER_A_MESSAGE = frozenset({"cut", "noise", "version", "missing", "nothing", "m
 def value(hint: Any, rng: random.Random) -> Any:
     """Return some value of a type that `messages.py` uses."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if hint is int:
-        return rng.choice(NUMBERS)
-    if hint is float:
-        return rng.choice((0.0, -1.0, 1e300, float("inf"), float("nan")))
-    if hint is bool:
-        return rng.random() < 0.5
-    if hint is str:
-        return rng.choice(("", "w", "shard-0", "tcp://127.0.0.1:1", "\x1b[31m", "é" * 99))
+    if hint in PLAIN:
+        return rng.choice(PLAIN[hint])
     if origin is Literal:
         return rng.choice(arguments)
     if origin in (Union, UnionType):
@@ -72,13 +72,6 @@ def damaged(name: str, frames: list[bytes], rng: random.Random) -> list[bytes]:
     """Return what is left of a message."""
     head, rest = frames[0], frames[1:]
     match name:
-        case "cut":
-            return [head[: rng.randrange(len(head))], *rest]
-        case "noise":
-            return [rng.randbytes(rng.choice((0, 1, 7, 60, 5000))), *rest]
-        case "flip":
-            at = rng.randrange(len(head))
-            return [head[:at] + bytes([head[at] ^ 1 << rng.randrange(8)]) + head[at + 1 :], *rest]
         case "extra":
             return [*frames, rng.randbytes(3)]
         case "short":
@@ -91,15 +84,37 @@ def damaged(name: str, frames: list[bytes], rng: random.Random) -> list[bytes]:
             return rest or [b""]
         case "nothing":
             return [b""]
+    return [damaged_head(name, head, rng), *rest]
+
+
+def damaged_head(name: str, head: bytes, rng: random.Random) -> bytes:
+    """Return what is left of a message's first frame."""
     header = msgpack.unpackb(head)
     match name:
+        case "cut":
+            return head[: rng.randrange(len(head))]
+        case "noise":
+            return rng.randbytes(rng.choice((0, 1, 7, 60, 5000)))
+        case "flip":
+            at = rng.randrange(len(head))
+            return head[:at] + bytes([head[at] ^ 1 << rng.randrange(8)]) + head[at + 1 :]
         case "version":
             header[1] = rng.choice((0, 2, 255, None, "1"))
         case "item":
             header[rng.randrange(2, len(header))] = rng.choice(JUNK)
         case "field" if header[-2]:
             header[-2][rng.randrange(len(header[-2]))] = rng.choice(JUNK)
-    return [msgpack.packb(header), *rest]
+    return msgpack.packb(header)
+
+
+def announced(nbytes: int) -> bytes:
+    """Return what a peer without keys says up to a frame of `nbytes`, of which no byte follows.
+
+    A greeting of ZMTP 3.0, the command READY, and the head of a long frame (RFC 23).
+    """
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+    return greeting + bytes((4, len(ready))) + ready + b"\x02" + nbytes.to_bytes(8, "big")
 
 
 def hello(rng: random.Random) -> list[bytes]:

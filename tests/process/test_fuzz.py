@@ -4,6 +4,7 @@ A batch is 100 messages to the coordinator, a broker and a shard each. After it,
 fetches and pushes through all of them. 50,000 messages in CI, 1,000,000 with the profile `full`.
 """
 
+import contextlib
 import random
 import secrets
 import socket
@@ -16,7 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import zmqps
-from tests.process.fuzzing import DAMAGES, KINDS, NEVER_A_MESSAGE, hello, message, question
+from tests.process.fuzzing import (
+    DAMAGES,
+    KINDS,
+    NEVER_A_MESSAGE,
+    announced,
+    hello,
+    message,
+    question,
+)
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.runtime.observer import Observer
 from zmqps.runtime.transport import open_dealer
@@ -27,6 +36,8 @@ FULL = settings().max_examples >= 1000
 MESSAGES = 1_000_000 if FULL else 50_000
 GROWTH_BYTES_MAX = 192 << 20
 COUNTED = ("malformed", "foreign", "version", "oversized")
+FRAME_BYTES_MAX = ClusterSettings().frame_bytes_max
+RAW_S = 20.0
 
 RECIPES = st.lists(
     st.tuples(
@@ -38,11 +49,14 @@ RECIPES = st.lists(
 
 
 class Enemy:
-    """One connection to an actor; `sent` counts what no actor can take for a message."""
+    """One connection to an actor; `sent` counts what no actor can take for a message.
+
+    `announced` counts the frames above `frame_bytes_max`, each on a connection of its own.
+    """
 
     def __init__(self, context, endpoint):
         self.context, self.endpoint = context, endpoint
-        self.sent = 0
+        self.sent = self.announced = 0
         self.dealer = self._open()
 
     def _open(self):
@@ -61,6 +75,17 @@ class Enemy:
             self.sent += damage in NEVER_A_MESSAGE
             self.dealer.send_multipart(frames)
         self.ask()
+        self.oversized(FRAME_BYTES_MAX + 1 + recipes[0][2])
+
+    def oversized(self, nbytes):
+        """Announce a frame that is too large: the actor ends the connection before it comes."""
+        host, port = self.endpoint.removeprefix("tcp://").split(":")
+        with socket.create_connection((host, int(port)), timeout=RAW_S) as raw:
+            raw.sendall(announced(nbytes))
+            with contextlib.suppress(ConnectionResetError):
+                while raw.recv(1 << 12):
+                    pass
+        self.announced += 1
 
     def ask(self):
         """Ask in another version until there is the answer; one that was cut off asks anew."""
@@ -133,8 +158,12 @@ def check_counts(endpoint, enemies):
             told = {"coordinator": tree["refused"]}
             told |= {name.partition("-")[0]: why for name, why in tree["turned_away"].items()}
             counted = {a: sum(told.get(a, {}).get(why, 0) for why in COUNTED) for a in ACTORS}
-            if all(counted[actor] >= enemies[actor].sent for actor in ACTORS):
-                print(f"counted {counted}")
+            cut = {a: told.get(a, {}).get("said_nothing", 0) for a in ACTORS}
+            if all(
+                counted[actor] >= enemies[actor].sent and cut[actor] >= enemies[actor].announced
+                for actor in ACTORS
+            ):
                 return
             observer.pause(0.25)
-    raise AssertionError(f"{counted} counted, {[e.sent for e in enemies.values()]} sent")
+    sent = {actor: (enemy.sent, enemy.announced) for actor, enemy in enemies.items()}
+    raise AssertionError(f"{counted} and {cut} counted, {sent} sent")
