@@ -58,7 +58,7 @@ from zmqps.protocol.sandblaster_messages import (
 )
 from zmqps.protocol.shard_messages import Changes, Copy, InStep, Taken
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 __all__ = [
     "PROTOCOL_VERSION",

@@ -216,7 +216,7 @@ def test_another_version_is_answered_in_words(shells):
         stranger.send_multipart([other])
         assert stranger.poll(10_000)
         refused = decode(stranger.recv_multipart())[0].body
-    assert refused == Refused("version", "protocol version 99, this is version 1")
+    assert refused == Refused("version", "protocol version 99, this is version 2")
 
 
 def test_an_id_that_looks_like_a_header_is_thrown_away(shells):

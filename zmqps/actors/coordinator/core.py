@@ -390,9 +390,10 @@ class CoordinatorCore:
 
     def _status(self, now: float) -> Status:
         wait = self.training.waits() if self.ending.running else None
-        standing: dict[str, Any] = {"state": self.state, "waiting_for": wait.text if wait else ""}
-        standing |= {"turned_away": self.turned_away}
-        return Status(status(self.training, self.members, now, self._about() | standing))
+        wanted = self.training.seats.wanted() if self.ending.running else ""
+        standing = {"state": self.state, "waiting_for": wait.text if wait else wanted}
+        about = {**self._about(), **standing, "turned_away": self.turned_away}
+        return Status(status(self.training, self.members, now, about))
 
     def _summary(self, now: float) -> dict[str, Any]:
         end = {"reason": self.ending.reason, "error": self.ending.error}

@@ -61,6 +61,11 @@ class Seats:
         """Return the next steps of the subsets that wait for somebody."""
         return [] if self.redistribute else [self.steps[seat] for seat in sorted(self.orphans)]
 
+    def wanted(self) -> str:
+        """Tell which subsets wait for somebody; empty when none does."""
+        found = [] if self.redistribute else sorted(self.orphans)
+        return f"a replica for subset {', '.join(map(str, found))}" if found else ""
+
     def reached(self, incarnation: int, step: int) -> None:
         """Note the next step of a replica; a step that is behind is ignored."""
         seat = self._seats.get(incarnation)

@@ -22,7 +22,9 @@ def test_or_it_waits_for_whoever_comes():
         seats.take(who)
     seats.leave(1)
     assert seats.release(2) == Release(1, 2, 0, 0)
-    assert seats.orphans == {0}
+    assert seats.wanted() == "a replica for subset 0"
+    seats.take(3)
+    assert seats.wanted() == ""
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 4), st.booleans())
