@@ -33,6 +33,7 @@ def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
             f", {one.get('name')} {number(one.get('share_of_pushes'), '.0%')}"
             for one in in_order(items(summary, "replicas"))[:8]
         ),
+        "pushes lost": summary.get("pushes_lost") or None,
         "ended": summary.get("error") or summary.get("reason"),
         "run folder": run_dir,
         "curve": curve if curve.exists() else None,
