@@ -313,15 +313,15 @@ def opened(run: tuple[Path, ...], *, raw_clocks: bool) -> "Store":
 def _window(
     from_s: float | None, to_s: float | None, otherwise: tuple[float, float], end: float
 ) -> tuple[float, float]:
-    """Return the window that was asked for; one end alone goes with the run's other end."""
+    """Return what the run has of the window that was asked for; an end not told is the run's."""
     if from_s is None and to_s is None:
         return otherwise
     first, last = from_s or 0.0, end if to_s is None else to_s
-    if first >= last:
+    if first >= last or first > end or last < 0:
         raise click.UsageError(
             f"--from {first:g} --to {last:g}: the window is empty; the run goes from 0 to {end:.3f}"
         )
-    return first, last
+    return max(first, 0.0), min(last, end)
 
 
 def _pictures(*paths: Path | None) -> list[Path]:

@@ -56,6 +56,7 @@ def test_perfetto_writes_a_valid_file(run, tmp_path, capsys):
         (["threads", "--step", "1:999"], "--step: the logs have no step 999 of replica-1"),
         (["threads", "--step", "x"], "x: expected such as replica-3:120, or 3:120"),
         (["threads", "--from", "3", "--to", "1"], "--from 3 --to 1: the window is empty"),
+        (["space-time", "--from", "1e6", "--to", "2e6"], "the window is empty; the run goes"),
         (["threads", "--size", "8"], "8: expected inches, 1 to 180, such as 12x8"),
         (["staleness", "--png", "it.gif"], "it.gif: expected a name that ends in .png"),
         (["perfetto", "--out", "run.txt"], "run.txt: expected a name that ends in .json"),
