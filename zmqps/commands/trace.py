@@ -204,9 +204,9 @@ def sql(run: tuple[Path, ...], query: str, limit: int, as_json: bool) -> None:
             judge(store)
         try:
             cursor = store.db.execute(query)
-            names = [column[0] for column in cursor.description or ()]
-            if not names:
+            if not cursor:
                 raise click.UsageError("the query is empty: expected one such as 'SHOW TABLES'")
+            names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall() if as_json else cursor.fetchmany(limit + 1)
         except duckdb.Error as error:
             text = " ".join(str(error).partition("\n\nLINE")[0].split())
