@@ -93,7 +93,7 @@ def test_python_m_zmqps_is_the_same():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["trian"], "zmqps: No such command 'trian'. Did you mean 'train'? (see zmqps --help)"),
+        (["trainn"], "zmqps: No such command 'trainn'. Did you mean 'train'? (see zmqps --help)"),
         (["train"], "zmqps train: needs either JOB or --resume RUN (see zmqps train --help)"),
         (["train", "a", "--resume", "b"], "needs either JOB or --resume RUN"),
         (["train", "a", "--replicas", "0"], "zmqps train: Invalid value for '--replicas': 0 is"),

@@ -19,6 +19,7 @@ from zmqps.consensus.settings import RoundSettings
 from zmqps.jobfile.consensus import load_problem
 from zmqps.protocol import (
     agent_events,
+    data_events,
     events,
     events_reference,
     keys,
@@ -91,6 +92,7 @@ def first_names(text: str) -> list[str]:
     """Return the names in the first cells of a table."""
     return [found[1] for row in rows(text) if (found := re.fullmatch(r"`(\w+)`", row[0]))]
 
+EVENT_MODULES = (events, agent_events, data_events, sandblaster_events)
 
 # --- docs/protocol.md: messages -------------------------------------------------------------------
 
@@ -342,7 +344,7 @@ def test_every_event_is_there_and_every_meaning_is_used():
 
 
 def test_the_catalogue_lists_every_event_class():
-    modules = [module.__name__ for module in (events, agent_events, sandblaster_events)]
+    modules = [module.__name__ for module in EVENT_MODULES]
     classes = {
         item
         for item in vars(events).values()

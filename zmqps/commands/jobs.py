@@ -40,7 +40,7 @@ def _first_words(path: Path) -> str:
 )
 @click.argument("what", type=click.Choice(["job", "consensus"]), default="job")
 def schema(what: str) -> None:
-    """Print the JSON Schema of job files, for editors; or of consensus files."""
+    """Print the JSON Schema of job or consensus files."""
     if what == "consensus":
         from zmqps.jobfile.consensus import consensus_schema
 

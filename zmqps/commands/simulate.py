@@ -26,8 +26,7 @@ LINE_EVERY_S = 2.0
 @click.command(
     epilog=examples(
         "zmqps simulate softmax.yaml --network lan.yaml",
-        "zmqps simulate mlp.yaml --replicas 200 --shards 20 --network wan.yaml --seed 7 "
-        "--set training.subsets=20",
+        "zmqps simulate mlp.yaml --replicas 200 --shards 20 --network lan.yaml --seed 7",
         "zmqps simulate mlp.yaml --set training.epochs=1 --check",
     )
 )

@@ -32,7 +32,7 @@ Examples:
   zmqps trace story RUN replica-0/push/12""",
 )
 def trace() -> None:
-    """Debug a run from its logs: who waited, what was lost, where time went."""
+    """Debug a run from its logs: waits, losses, pictures."""
 
 
 def bounds(function: Callable[..., Any]) -> Callable[..., Any]:

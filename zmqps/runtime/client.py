@@ -91,14 +91,11 @@ class Client:
         self.mailbox = Mailbox()
         self.log = open_log(role, host, ClusterSettings().log_bytes_max)
         self.context = new_context()
+        identity = f"{role}-{secrets.token_hex(8)}".encode()
         who = Who(
-            role,
-            host,
-            os.getpid(),
-            f"{role}-{secrets.token_hex(8)}".encode(),
-            endpoint,
+            role, host, os.getpid(), identity, endpoint,
             start_deadline_ms=int(start_deadline_s * 1e3),
-        )
+        )  # fmt: skip
         self.posts = {name: Mailbox() for name in ("control", "fetch", "push")}
         self._push_core = PushCore()
         cores: dict[str, Core] = {

@@ -34,7 +34,7 @@ class Scripted:
 
     def portion(self, task: PortionTask) -> PortionResult:
         """Fail: a search finds nothing in gradients like these (see `quadratic`)."""
-        raise NotImplementedError
+        raise AssertionError(f"a portion of evaluation {task.portion.evaluation}, scripted")
 
     def evaluate(self, task: EvaluateTask) -> EvaluateResult:
         """Return always the same."""

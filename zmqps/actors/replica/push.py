@@ -110,9 +110,7 @@ class PushCore(CarrierCore):
                 effects += self._given_up(order)
                 continue
             body = (
-                Create(())
-                if order.create
-                else Push(order.number, order.step, (), order.evaluation)
+                Create(()) if order.create else Push(order.number, order.step, (), order.evaluation)
             )
             parts = slicing.parts(self.layout, order.arrays, order.reads)
             requests = slicing.cut_push(
