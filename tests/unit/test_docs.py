@@ -92,6 +92,7 @@ def first_names(text: str) -> list[str]:
     """Return the names in the first cells of a table."""
     return [found[1] for row in rows(text) if (found := re.fullmatch(r"`(\w+)`", row[0]))]
 
+
 EVENT_MODULES = (events, agent_events, data_events, sandblaster_events)
 
 # --- docs/protocol.md: messages -------------------------------------------------------------------
