@@ -317,13 +317,17 @@ class Process:
             actor.put(Posted(item))
 
     def ended(self, actor: Actor) -> None:
-        """Note that a core has left; the process ends with its main one, or with an error."""
+        """Note that a core has left; the process ends with its main one, or with an error.
+
+        What the main one has told the others before it left is taken first.
+        """
         if actor.error:
             self.errors.append(actor.error)
         self.network.leave(actor, killed=False)
         self.log.write(actor.name, Left(actor.error or ""))
         if actor is self.main or actor.error:
-            self._end(partial(self.network.leave, killed=False))
+            leave = partial(self.network.leave, killed=False)
+            self.clock.after(2 * POST_S, self._end, leave)
 
     def kill(self, *, silent: bool = False) -> None:
         """End at once, as by `kill -9`: memory is lost, and perhaps what was on its way.

@@ -92,7 +92,7 @@ SELECT 'lost',
   CASE WHEN any_value(a.outcome) IN {done} THEN 'answered, but the shard has no line of it'
     WHEN any_value(a.outcome) = 'sent again' THEN 'did not come to the shard'
       || CASE WHEN any_value(a.at_broker) > 0 THEN ', the broker passed it on' ELSE '' END
-      || CASE WHEN any_value(final.outcome) IN {done} THEN '; sent again, and answered'
+      || CASE WHEN any_value(final.outcome) IN {done} THEN '; another copy of it was answered'
         ELSE '; sent again, and not answered' END
     ELSE 'never answered, and the shard has no line of it' END
     || CASE WHEN bool_or(u.id IS NOT NULL) THEN '; lines are missing there' ELSE '' END,
@@ -229,12 +229,13 @@ WHERE o.of_process IS NOT NULL;
 
 _REFUSED: Final = """
 CREATE OR REPLACE TEMP TABLE mended AS
-SELECT DISTINCT sender, unnest(earlier) AS sequence FROM request_done
-WHERE len(earlier) > 0 AND outcome IN {done};
+SELECT DISTINCT sender, unnest(list_append(earlier, sequence)) AS sequence FROM request_done
+WHERE outcome IN {done};
 INSERT INTO verdicts
 SELECT 'refused',
-  CASE WHEN any_value(q.code) IN {fatal} AND any_value(q.kind) <> 'Attach' THEN 'bad'
-    WHEN any_value(q.kind) <> 'Push' OR bool_or(d.sequence IS NOT NULL) THEN 'harmless'
+  CASE WHEN bool_or(d.sequence IS NOT NULL) THEN 'harmless'
+    WHEN any_value(q.code) IN {fatal} AND any_value(q.kind) <> 'Attach' THEN 'bad'
+    WHEN any_value(q.kind) <> 'Push' THEN 'harmless'
     WHEN any_value(m.replica_line) IS NULL
       OR bool_or(q.sender IN (SELECT incarnation FROM members JOIN gaps USING (process)))
       THEN 'unknown'

@@ -92,5 +92,5 @@ def test_it_tells_how_far_it_is_now_and_then(tmp_path, capsys, monkeypatch):
     few = ["--set", "training.epochs=0.5", "--run-dir", str(tmp_path / "run")]
     assert main(["simulate", "softmax.yaml", "--network", "lan.yaml", *few]) == 0
     err = capsys.readouterr().err
-    assert "training, 6 processes" in err
+    assert "training, 9 processes" in err
     assert "events a second" in err

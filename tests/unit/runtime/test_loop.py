@@ -333,7 +333,7 @@ def test_notes_become_lines(shells, tmp_path):
     lines = logged(shells, tmp_path)
     assert lines[-2] == {
         "event": "Welcomed", "at": lines[-2]["at"], "actor": "shard", "incarnation": 5,
-        "name": "shard-0",
+        "name": "shard-0", "settings": "",
     }  # fmt: skip
     assert (lines[-1]["event"], lines[-1]["error"]) == ("Left", "")
 

@@ -9,6 +9,7 @@ from tests.unit.simulator.test_history import KEY, LAYOUT, Cluster
 from zmqps.actors.base import Posted, Send, Tick
 from zmqps.actors.replica.control import ControlCore
 from zmqps.actors.shard.core import ShardCore
+from zmqps.actors.shard.held import Held
 from zmqps.protocol.messages import Fetched, Message, Pushed
 from zmqps.protocol.parts import Part, Receipt, Version
 from zmqps.protocol.settings import ClusterSettings
@@ -20,7 +21,7 @@ EVENT = Posted(None)
 
 class ShardStub(ShardCore):
     def __init__(self, blocks):
-        self.blocks = blocks
+        self.held = Held(blocks=blocks)
 
     def check_invariants(self):
         pass
