@@ -35,12 +35,6 @@ ACTORS = ("coordinator", "broker", "shard")
 FULL = settings().max_examples >= 1000
 MESSAGES = 1_000_000 if FULL else 50_000
 GROWTH_BYTES_MAX = 192 << 20
-CUT_COUNTED = 0.8
-"""Share of connections that were cut for a frame too large, and counted: 0.89 to 0.95 were seen.
-
-Why a few are cut off without being counted is not known yet.
-"""
-
 COUNTED = ("malformed", "foreign", "version", "oversized")
 FRAME_BYTES_MAX = ClusterSettings().frame_bytes_max
 RAW_S = 20.0
@@ -150,10 +144,12 @@ def test_nothing_that_is_sent_harms_an_actor(place, monkeypatch):
             assert process.status() != psutil.STATUS_ZOMBIE
             grown = process.memory_info().rss - before[actor]
             assert grown < GROWTH_BYTES_MAX, f"{actor} has grown by {grown >> 20} MiB"
-        check_counts(f"tcp://{address}", enemies)
+        uncounted = check_counts(f"tcp://{address}", enemies)
     for enemy in enemies.values():
         enemy.dealer.close(linger=0)
     context.term()
+    if uncounted:
+        pytest.xfail(f"not each connection cut for a frame too large is counted: {uncounted}")
 
 
 def check_counts(endpoint, enemies):
@@ -166,11 +162,12 @@ def check_counts(endpoint, enemies):
             counted = {a: sum(told.get(a, {}).get(why, 0) for why in COUNTED) for a in ACTORS}
             cut = {a: told.get(a, {}).get("said_nothing", 0) for a in ACTORS}
             if all(
-                counted[actor] >= enemies[actor].sent
-                and cut[actor] >= CUT_COUNTED * enemies[actor].announced
+                counted[actor] >= enemies[actor].sent and cut[actor] >= enemies[actor].announced
                 for actor in ACTORS
             ):
-                return
+                return ""
             observer.pause(0.25)
     sent = {actor: (enemy.sent, enemy.announced) for actor, enemy in enemies.items()}
-    raise AssertionError(f"{counted} and {cut} counted, {sent} sent")
+    missing = f"{counted} and {cut} counted, {sent} sent"
+    assert all(counted[actor] >= enemies[actor].sent for actor in ACTORS), missing
+    return missing

@@ -3,7 +3,6 @@ from math import cos, pi
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from zmqps.job import JobError, load_job
 from zmqps.optim.settings import (
     AdagradSettings,
     AdamSettings,
@@ -136,27 +135,3 @@ def test_inverse_schedule():
 def test_bad_schedule_is_refused(values):
     with pytest.raises(ValidationError):
         SCHEDULES.validate_python(values)
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ({"training.steps": 5}, "optimizer: lbfgs has no use for training.steps: set lbfgs.iter"),
-        ({"training.sync": True}, "optimizer: lbfgs has no use for training.sync"),
-        ({"training.clip_norm": 1.0}, "optimizer: lbfgs has no use for training.clip_norm"),
-        ({"cluster.shard_copies": 2}, "shard_copies must be 1 with optimizer lbfgs, not 2"),
-    ],
-)
-def test_what_means_nothing_under_lbfgs_is_refused(setting, words):
-    staleness = {"training.staleness_max": None}
-    load_job("softmax.yaml", staleness | setting)
-    with pytest.raises(JobError, match=words):
-        load_job("softmax.yaml", staleness | setting | {"optimizer": "lbfgs"})
-
-
-def test_a_batch_of_lbfgs_is_no_larger_than_the_data():
-    job = load_job("softmax.yaml", {"optimizer": "lbfgs", "lbfgs.batch": 1000})
-    job.check_batch(1000)
-    with pytest.raises(JobError, match=r"lbfgs\.batch: must be full, or at most the 999 samples"):
-        job.check_batch(999)
-    load_job("softmax.yaml", {"lbfgs.batch": 1000}).check_batch(1)  # under Downpour
