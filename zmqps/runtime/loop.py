@@ -97,6 +97,8 @@ TaskHandler = Inline | Background | AtOnce
 class Loop:
     """The shell of one core. `error` is None unless it ended in one; then it is for the user.
 
+    `turns` counts its turns: one that is stuck takes no more.
+
     `routers` are its bound links by name; `posts` the mailboxes that `Post` can reach; `tasks` says
     how to do `Work`, by the type of its task. With `raw`, only headers are decoded: messages come
     as `Passing`. A `Tick` is the first event that the core gets. Lines of the log are written out
@@ -124,6 +126,7 @@ class Loop:
         self.log = log
         self.mailbox = mailbox
         self.error: str | None = None
+        self.turns = 0
         self._context = context
         self._posts = dict(posts or {})
         self._tasks = dict(tasks or {})
@@ -184,6 +187,7 @@ class Loop:
         mailbox = self.mailbox
         tick_at = flush_at = clock()
         while not self._done and not self._stopping:
+            self.turns += 1
             flush = clock() >= flush_at
             ready = poll(0) if flush else ()
             if not ready:

@@ -15,6 +15,7 @@ from zmqps.runtime.ipc import remove_process_folder
 from zmqps.runtime.log import Log
 from zmqps.runtime.loop import Loop
 from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.notify import Notifier
 from zmqps.runtime.security_gate import Gate
 from zmqps.runtime.transport import Context
 
@@ -32,6 +33,7 @@ def run_process(
     The process ends when the main loop does, or any loop or the gate with an error: the others are
     stopped.
     SIGINT and SIGTERM post `Interrupted` to the main loop once; a second one kills the process.
+    systemd hears that it is ready, ends, and lives: the latter while each loop takes its turns.
     Errors go to standard error, a line each, and make the exit code 1.
     """
     ended: queue.SimpleQueue[Loop | Gate] = queue.SimpleQueue()
@@ -41,10 +43,13 @@ def run_process(
         threading.Thread(target=_run, args=(loop, ended), name=loop.name, daemon=True)
         for loop in loops
     ]
+    systemd = Notifier()
     with _signals_to(loops[0].mailbox):
         for thread in threads:
             thread.start()
-        _wait(ended, loops[0])
+        systemd.ready()
+        _wait(ended, loops, systemd)
+        systemd.stopping()
         for loop in loops:
             loop.stop()
         deadline = time.monotonic() + LEAVE_S
@@ -67,11 +72,25 @@ def run_process(
     return 1 if errors else 0
 
 
-def _wait(ended: "queue.SimpleQueue[Loop | Gate]", main: Loop) -> None:
-    """Wait until the main loop has ended, or something has with an error."""
+def _wait(
+    ended: "queue.SimpleQueue[Loop | Gate]", loops: Sequence[Loop], systemd: Notifier
+) -> None:
+    """Wait until the main loop has ended, or something has with an error.
+
+    Each loop is asked for a turn; while all take theirs, systemd hears that this process lives.
+    """
+    turns = [-1 for _ in loops]
     while True:
-        first = ended.get()
-        if first is main or first.error is not None:
+        try:
+            first = ended.get(timeout=systemd.alive_every_s)
+        except queue.Empty:
+            before, turns = turns, [loop.turns for loop in loops]
+            if all(now != then for now, then in zip(turns, before, strict=True)):
+                systemd.alive()
+            for loop in loops:
+                loop.mailbox.wake()
+            continue
+        if first is loops[0] or first.error is not None:
             return
 
 

@@ -1,4 +1,6 @@
+import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -68,13 +70,14 @@ sys.exit(code)
 def start(tmp_path):
     children = []
 
-    def begin(main: str, other: str = "pass") -> subprocess.Popen:
+    def begin(main: str, other: str = "pass", **variables: str) -> subprocess.Popen:
         program = textwrap.dedent(PROGRAM).format(main=main, other=other)
         child = subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, **variables},
         )
         children.append(child)
         return child
@@ -164,3 +167,48 @@ def test_a_loop_beside_the_main_one_may_end(start):
     assert folder.exists()
     child.send_signal(signal.SIGINT)
     assert finish(child) == (0, "", "")
+
+
+@pytest.fixture
+def systemd(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(tmp_path / "notify"))
+        channel.settimeout(30)
+        yield channel
+
+
+ALIVE_100_MS = {"WATCHDOG_USEC": "300000"}
+
+
+def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_ends(start, systemd):
+    child = start(
+        "if event == Posted(Interrupted()): return [Exit()]",
+        NOTIFY_SOCKET=systemd.getsockname(),
+        **ALIVE_100_MS,
+    )
+    folder_of(child)
+    assert [systemd.recv(99) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+    child.send_signal(signal.SIGTERM)
+    assert finish(child) == (0, "", "")
+    heard = [systemd.recv(99)]
+    while heard[-1] == b"WATCHDOG=1":
+        heard.append(systemd.recv(99))
+    assert heard[-1] == b"STOPPING=1"
+
+
+def test_a_process_with_a_loop_that_is_stuck_shows_no_sign_of_life(start, systemd):
+    child = start(
+        "if event == Tick(): main.ticks = getattr(main, 'ticks', 0) + 1\n"
+        "    if getattr(main, 'ticks', 0) == 20: say('a second has passed')",
+        "hung.wait()",
+        NOTIFY_SOCKET=systemd.getsockname(),
+        **ALIVE_100_MS,
+    )
+    folder_of(child)
+    assert child.stdout.readline() == "a second has passed\n"
+    systemd.setblocking(False)
+    heard = []
+    with pytest.raises(BlockingIOError):
+        while True:
+            heard.append(systemd.recv(99))
+    assert heard in ([b"READY=1"], [b"READY=1", b"WATCHDOG=1"])  # before it was stuck
