@@ -55,6 +55,7 @@ class Agents:
         self.ended: list[Process] = []
         self.events = 0
         self._count, self._make, self._lost = count, make, lost
+        self._away = 0  # killed agents that are to come back
         self._hear = hear
         self._heard_at = self.clock.now
 
@@ -77,17 +78,22 @@ class Agents:
     def kill(self, agent: int, back_after_s: float) -> None:
         """Kill an agent, and start it again later."""
         self.processes[f"agent-{agent}"].kill()
-        self.clock.after(back_after_s, self.start, agent)
+        self._away += 1
+        self.clock.after(back_after_s, self._back, agent)
 
     def run(self) -> None:
         """Run until all agents have ended. Raises StuckError."""
-        while any(name != WATCHER for name in self.processes):
+        while self._away or any(name != WATCHER for name in self.processes):
             if not self.clock.step(self._heard_at + STUCK_S):
                 raise StuckError(f"nothing was heard of agents for {STUCK_S:g} s of virtual time")
         until = self.clock.now + LAST_WORDS_S
         while self.clock.step(until):
             pass
         self.logs.write()
+
+    def _back(self, agent: int) -> None:
+        self._away -= 1
+        self.start(agent)
 
     def _process(self, name: str) -> Process:
         host, slowness = self.settings.host_of(name), self.settings.slowness(name)

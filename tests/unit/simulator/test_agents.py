@@ -91,6 +91,16 @@ def test_who_is_killed_is_made_anew():
     assert [one.killed for one in agents.ended] == [True, False, False]
 
 
+def test_a_run_goes_on_while_all_agents_are_down_and_to_come_back():
+    agents, made = make_agents([Scripted(0, 15), Scripted(1, 15)], lambda *_: False)
+    agents.start_all()
+    for agent in (0, 1):
+        agents.clock.after(1.0, agents.kill, agent, 0.5)
+    agents.run()
+    assert made == [0, 1, 0, 1]
+    assert [one.killed for one in agents.ended] == [True, True, False, False]
+
+
 def test_only_estimates_are_lost():
     class Core:
         tick_s = 1.0
