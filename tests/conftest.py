@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 SEEDS = 3
 PROCESS_TESTS = Path(__file__).parent / "process"
+DEPLOY_TESTS = Path(__file__).parent / "deploy"
 
 # No deadline: a busy machine is not a failure. In CI a run must not depend on luck.
 settings.register_profile(
@@ -31,11 +32,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if PROCESS_TESTS in item.path.parents:
+    if any(place(item)):
         item.add_marker(pytest.mark.xdist_group("process"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After the shuffle: tests of real processes come last, when the cores are free."""
-    items.sort(key=lambda item: PROCESS_TESTS in item.path.parents)
+    """After the shuffle: tests of real processes come last, when the cores are free.
+
+    Those of deploy/ are stories, told in the order of their files: hosts are dear.
+    """
+    items.sort(key=lambda item: (place(item), item.location[:2] if place(item)[0] else ()))
+
+
+def place(item: pytest.Item) -> tuple[bool, bool]:
+    """Whether this is a test of deploy/, and whether one of real processes."""
+    return DEPLOY_TESTS in item.path.parents, PROCESS_TESTS in item.path.parents

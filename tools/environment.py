@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {"run": ("run.txt",), "test": ("run.txt", "test.txt")}
+LOCKS = {"run": ("run.txt",), "test": ("run.txt", "test.txt", "deploy.txt")}
 PROJECT = ("--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat")
 """How the project is installed: its folder as a plain entry of the path.
 

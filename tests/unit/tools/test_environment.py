@@ -39,7 +39,7 @@ class FakeEnvironment(Environment):
 
 
 RUN = ["tools/locks/run.txt", "."]
-TEST = ["tools/locks/run.txt", "tools/locks/test.txt", "."]
+TEST = [*RUN[:-1], "tools/locks/test.txt", "tools/locks/deploy.txt", "."]
 TORCH = ["torch==2.0+cpu"]
 
 
@@ -49,7 +49,7 @@ def root(tmp_path, monkeypatch):
     locks = tmp_path / "tools" / "locks"
     locks.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.format(needs=">=3.11", length=100))
-    for name in ("run", "test"):
+    for name in ("run", "test", "deploy"):
         (locks / f"{name}.txt").write_text(name)
     (locks / "torch.txt").write_text("torch==2.0+cpu # why\n")
     return tmp_path
@@ -196,7 +196,7 @@ def test_without_any_python_that_is_said(find):
 
 
 def test_locks_have_hashes_and_no_address():
-    for name in ("run", "test"):
+    for name in ("run", "test", "deploy"):
         text = (ROOT / f"tools/locks/{name}.txt").read_text()
         pins = [line for line in text.splitlines() if line[:1].isalnum()]
         assert pins
