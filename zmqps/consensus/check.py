@@ -6,9 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from zmqps.consensus.diagnosis import wrong_subgradient
 from zmqps.consensus.forecast import Forecast, forecast
-from zmqps.consensus.limits import largest_curvature, stable_step
-from zmqps.consensus.problem import Problem
+from zmqps.consensus.limits import AGREES, largest_curvature, stable_step
+from zmqps.consensus.measures import plain
+from zmqps.consensus.problem import STEPS_LOOKED_AT, Problem, refusals
 from zmqps.optim import mixing, spectral
 from zmqps.optim.graphs import components
 from zmqps.optim.sequence import FailingLinks, Fixed
@@ -48,11 +50,12 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
+        found = {
             "runs": self.runs,
             "findings": [asdict(finding) for finding in self.findings],
             "forecast": self.forecast.as_json(),
         }
+        return {name: plain(one) for name, one in found.items()}
 
     def __str__(self) -> str:
         """Return lines for people."""
@@ -73,10 +76,11 @@ def check(problem: Problem) -> Report:
     """Look at everything. Nothing runs, nothing is repaired."""
     parts: list[Callable[[Problem], list[Finding]]] = [
         _sums, _weights, _connectivity, _contraction, _steps, _stability, _functions, _sets,
-        _losses,
+        _losses, _refused,
     ]  # fmt: skip
-    findings = [finding for part in parts for finding in part(problem)]
-    return Report(tuple(findings), forecast(problem))
+    with np.errstate(all="ignore"):  # what is too large or undefined is told
+        findings = [finding for part in parts for finding in part(problem)]
+        return Report(tuple(findings), forecast(problem))
 
 
 def _sums(problem: Problem) -> list[Finding]:
@@ -150,7 +154,7 @@ def _contraction(problem: Problem) -> list[Finding]:
         return [Finding("contraction", "warning", None, "σ was not computed for so many agents")]
     period = f" (averaged over a period of {sequence.period} rounds)" if sequence.period else ""
     how = "" if sequence.period == 1 else period or " on average"
-    agrees = sigma < 1 - 1e-12
+    agrees = sigma < 1 - AGREES
     value = {"sigma": sigma, "gap": 1 - sigma}
     words = f"σ {sigma:.6g}, gap {1 - sigma:.4g}: a round leaves {sigma:.2%} of disagreement{how}"
     found = [Finding("contraction", "holds" if agrees else "warning", value, words)]
@@ -178,12 +182,13 @@ def _steps(problem: Problem) -> list[Finding]:
         words = "agents minimise Σ α_i f_i, not Σ f_i"
         values = list(settings.alphas or ())
         found.append(Finding("unequal steps", "warning", values, words))
-    ks = np.arange(min(problem.settings.consensus.max_iter, 1_000_000)) * 1.0
-    bad = np.flatnonzero(~(decay.values(ks) > 0))
+    ks = np.arange(min(problem.settings.consensus.max_iter, STEPS_LOOKED_AT)) * 1.0
+    bad = np.flatnonzero(~(decay.values(ks) > 0) | np.isinf(decay.values(ks)))
     if bad.size:
         k = int(bad[0])
         words = f"{decay.text} is not above 0 in round {k}"
-        found.append(Finding("positive steps", "fails", k, words))
+        zero = bool(np.all(decay.values(ks) >= 0) and np.all(np.isfinite(decay.values(ks))))
+        found.append(Finding("positive steps", "warning" if zero else "fails", k, words))
     return found
 
 
@@ -214,6 +219,16 @@ def _believed(text: str, decided: Conditions) -> list[Finding]:
     return [Finding("condition", "holds", text, words)]
 
 
+def _refused(problem: Problem) -> list[Finding]:
+    """Tell what is refused for other reasons than sums and steps, which are told above."""
+    told = ("weight_rule", "step_size.decay")
+    return [
+        Finding(error.place, "fails", None, error.message)
+        for error in refusals(problem)
+        if error.place not in told
+    ]
+
+
 def _stability(problem: Problem) -> list[Finding]:
     limit = stable_step(problem)
     if limit is None:
@@ -223,6 +238,9 @@ def _stability(problem: Problem) -> list[Finding]:
     alpha = max(decay.value(0) for decay in problem.decays)
     constant = problem.settings.step_size.type == "constant"
     curvature = largest_curvature(problem)
+    if limit <= 0:
+        words = "no step is stable: λ_min(A) is below -1, a round alone makes disagreement grow"
+        return [Finding("stability", "warning", limit, words)]
     formula = "2" if problem.settings.place == "mixed" else "(1 + λ_min)"
     words = f"α below {limit:.4g} = {formula} / h, largest curvature h = {curvature:.4g}"
     if alpha < limit:
@@ -236,12 +254,14 @@ def _functions(problem: Problem) -> list[Finding]:
     if not problem.objectives.exact:
         words = "a model and its mini-batches: not convex, gradients drawn: nothing is proved"
         return [Finding("convex functions", "warning", None, words)]
+    wrong = wrong_subgradient(problem)
+    words = wrong or "agree with finite differences at the start"
+    found = [Finding("subgradients", "warning" if wrong else "holds", None, words)]
     if slope is not None:
-        return [
-            Finding("bounded subgradients", "holds", slope, f"none longer than L = {slope:.4g}")
-        ]
+        words = f"none longer than L = {slope:.4g}"
+        return [*found, Finding("bounded subgradients", "holds", slope, words)]
     words = "not bounded (as of any quadratic): outside the papers' assumptions, works in practice"
-    return [Finding("bounded subgradients", "warning", None, words)]
+    return [*found, Finding("bounded subgradients", "warning", None, words)]
 
 
 def _sets(problem: Problem) -> list[Finding]:

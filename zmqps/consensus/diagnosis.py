@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from zmqps.consensus.limits import largest_alpha, stable_step
+from zmqps.consensus.limits import expansion, largest_alpha, stable_step
 from zmqps.consensus.problem import Problem
 from zmqps.optim import mixing
 from zmqps.optim.mixing import Array
@@ -52,6 +52,10 @@ def diagnose(problem: Problem, x: Array, agent: int, rounds: int) -> Diagnosis:
     faults = [fault for matrix in problem.mixing.matrices for fault in mixing.faults(matrix)]
     findings.append(f"mixing matrix: {'; '.join(faults) or 'rows and columns sum to 1'}")
     cause: Cause = "mixing matrix" if faults else "unknown"
+    factor = None if faults else expansion(problem)
+    if factor is not None:
+        findings.append(f"but each round multiplies disagreement by up to {factor:.4g}")
+        cause = "mixing matrix"
     alpha, limit = largest_alpha(problem, rounds - 1), stable_step(problem)
     if limit is None:
         findings.append(f"step size: {alpha:.4g}; the largest stable one is not known")

@@ -20,10 +20,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from zmqps.consensus.limits import stable_step
+from zmqps.consensus.limits import AGREES, diverges
 from zmqps.consensus.measures import measure
 from zmqps.consensus.problem import Problem
 from zmqps.consensus.recursion import Recursion
+from zmqps.optim.graphs import components
 from zmqps.optim.mixing import Array, Matrix, mix
 from zmqps.optim.objectives import Quadratic
 from zmqps.optim.sequence import Fixed
@@ -201,7 +202,7 @@ def smooth_model(problem: Problem) -> Smooth | None:
         return None
     if problem.agents > DENSE_MAX or problem.settings.losses is not None:
         return None
-    if (problem.mixing.contraction() or 0.0) >= 1 - 1e-12:
+    if (problem.mixing.contraction() or 0.0) >= 1 - AGREES or diverges(problem):
         return None
     hessians = problem.objectives.hessians(optimum)
     if hessians is None or np.linalg.eigvalsh(hessians.mean(axis=0))[0] <= 0:
@@ -265,10 +266,8 @@ def forecast(problem: Problem) -> Forecast:
         words = "nothing can be said of steps that are not all above 0"
         nothing = (None, None, None)
         return Forecast("step size", end.max_iter, *nothing, None, None, None, words)
-    limit = stable_step(problem)
-    alpha = max(decay.value(0) for decay in problem.decays)
-    if problem.settings.step_size.type == "constant" and limit is not None and alpha >= limit:
-        words = f"diverges: the constant step {alpha:g} is not below {limit:.4g}"
+    words = diverges(problem)
+    if words:
         nothing = (None, None, None)
         return Forecast("stability", end.max_iter, *nothing, False, float("inf"), None, words)
     model = smooth_model(problem)
@@ -322,10 +321,13 @@ def _bound_only(problem: Problem, found: Bounds | None, gap: float | None) -> Fo
     end = problem.settings.consensus
     apart = None if found is None else float(found.disagreement[-1])
     mean = mean_error(problem, end.max_iter)
-    never = problem.mixing.period == 1 and (problem.mixing.contraction() or 0) >= 1 - 1e-12
+    sigma = problem.mixing.contraction() or 0.0
+    never = problem.mixing.period == 1 and sigma >= 1 - AGREES
     late = mean is not None and end.tol is not None and mean > end.tol
     if never:
-        words = "agents never agree, as the graph is not connected: no tol is reached"
+        parted = len(components(problem.mixing.base)) > 1
+        why = "the graph is not connected" if parted else f"σ is {sigma:g}: rounds do not mix"
+        words = f"agents never agree, as {why}: no tol is reached"
     elif late:
         words = f"tol {end.tol:g} is not reached: the mean alone is farther away by then"
     else:

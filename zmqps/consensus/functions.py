@@ -5,6 +5,7 @@ default is the example that is often quoted, `numpy.random.seed(42)`, then `rand
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -183,7 +184,7 @@ def load_functions(file: Path) -> Any:
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file does wrong
+    except (Exception, SystemExit) as error:  # whatever the user's file does wrong
         message = f"{file.name}: {type(error).__name__}: {error}"
         raise ConsensusError(place, message) from error
     lacking = [name for name in ("value", "subgradient") if not callable(getattr(module, name, 0))]
@@ -219,26 +220,39 @@ class UserFunctions(Objectives):
         return UserFunctions(self.name, self.module, 1, self.first + agent)
 
     def values(self, x: Array) -> Array:
-        """Ask value(x, agent) for each."""
-        return np.array([float(self.module.value(row, self.first + i)) for i, row in enumerate(x)])
+        """Ask value(x, agent) for each. Raises ConsensusError."""
+        return np.array([self._ask("value", row, self.first + i, ()) for i, row in enumerate(x)])
 
     def subgradients(self, x: Array) -> Array:
-        """Ask subgradient(x, agent) for each. Raises ConsensusError for another shape."""
-        rows = [
-            np.asarray(self.module.subgradient(row, self.first + i), np.float64)
-            for i, row in enumerate(x)
+        """Ask subgradient(x, agent) for each. Raises ConsensusError."""
+        found = [
+            self._ask("subgradient", row, self.first + i, x.shape[1:]) for i, row in enumerate(x)
         ]
-        for i, row in enumerate(rows):
-            if row.shape != x[i].shape:
-                message = (
-                    f"{self.name}: subgradient of agent {self.first + i} has shape {row.shape}, "
-                    f"not {x[i].shape}"
-                )
-                raise ConsensusError("objective.file", message)
-        return np.stack(rows)
+        return np.stack(found)
 
-    @property
+    def _ask(self, what: str, x: Array, agent: int, shape: tuple[int, ...]) -> Array:
+        """Call one of the user's functions on a copy of x: its answer, of this shape."""
+        try:
+            found = np.asarray(getattr(self.module, what)(x.copy(), agent), np.float64)
+        except Exception as error:
+            message = f"{self.name}: {what} of agent {agent}: {type(error).__name__}: {error}"
+            raise ConsensusError("objective.file", message) from error
+        if found.shape != shape:
+            message = f"{self.name}: {what} of agent {agent} has shape {found.shape}, not {shape}"
+            raise ConsensusError("objective.file", message)
+        return found
+
+    @cached_property
     def optimum(self) -> Array | None:
-        """As the module says, if it does."""
+        """As the module says, if it does. Raises ConsensusError."""
         told = getattr(self.module, "optimum", None)
-        return None if told is None else np.asarray(told, np.float64)
+        if told is None:
+            return None
+        try:
+            found = np.asarray(told, np.float64)
+        except (TypeError, ValueError):
+            found = np.array(np.nan)
+        if found.shape != (self.dimension,) or not np.isfinite(found).all():
+            message = f"{self.name}: optimum must be {self.dimension} finite numbers"
+            raise ConsensusError("objective.file", message)
+        return found

@@ -6,9 +6,12 @@ import numpy as np
 
 from zmqps.consensus.problem import Problem
 from zmqps.optim.mixing import Array
-from zmqps.optim.spectral import smallest_eigenvalue
+from zmqps.optim.sequence import Fixed
+from zmqps.optim.spectral import second_modulus, smallest_eigenvalue
 
 PAIRS: Final = 8
+AGREES: Final = 1e-12
+"""A contraction so near 1 is none."""
 
 
 def largest_curvature(problem: Problem) -> float:
@@ -51,6 +54,32 @@ def stable_step(problem: Problem) -> float | None:
     smallest = [smallest_eigenvalue(matrix) for matrix in problem.mixing.matrices]
     known = [value for value in smallest if value is not None]
     return (1 + min(known)) / curvature if len(known) == len(smallest) else None
+
+
+def expansion(problem: Problem) -> float | None:
+    """Return by how much a round multiplies disagreement in the long run, if by more than 1."""
+    if not isinstance(problem.mixing, Fixed) or (problem.mixing.contraction() or 0) <= 1 + AGREES:
+        return None
+    modulus = second_modulus(problem.mixing.matrix(0)) or 0.0
+    return modulus if modulus > 1 + AGREES else None
+
+
+def diverges(problem: Problem) -> str:
+    """Say why a run would blow up; empty if it would not, or if that is not known."""
+    factor = expansion(problem)
+    if factor is not None:
+        return f"diverges: each round multiplies disagreement by up to {factor:.4g}"
+    limit = stable_step(problem)
+    if limit is None:
+        return ""
+    if problem.settings.step_size.type == "constant":
+        alpha = largest_alpha(problem, 0)
+        words = f"the constant step {alpha:g} is not below {limit:.4g}"
+    else:
+        last = problem.settings.consensus.max_iter - 1
+        alpha = max(float(decay.values(np.array([last * 1.0]))[0]) for decay in problem.decays)
+        words = f"the step is still {alpha:g} in round {last:,}, not below {limit:.4g}"
+    return "" if alpha < limit else f"diverges: {words}"
 
 
 def largest_alpha(problem: Problem, k: int) -> float:

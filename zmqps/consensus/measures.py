@@ -1,6 +1,7 @@
 """How far the agents are: from one another, from the optimum; always with the worst agent."""
 
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +40,16 @@ class Measures:
         if accuracies is not None:
             *each, found["mean_accuracy"] = accuracies
             found["worst_agent_accuracy"], found["agent_accuracies"] = min(each), each
-        return found
+        return {name: plain(one) for name, one in found.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return the value as JSON can have it: what is not finite becomes None."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def measure(problem: Problem, x: Array, rounds: int, *, looked: bool = True) -> Measures:

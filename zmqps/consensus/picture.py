@@ -38,7 +38,8 @@ def draw(
     FigureCanvasAgg(figure)
     worst, apart = figure.subplots(1, 2)
     for number, (_, problem, run) in enumerate(runs):
-        _draw_run(worst, apart, problem, run, COLOURS[number % len(COLOURS)])
+        with np.errstate(all="ignore"):  # a bound may be more than a number can be
+            _draw_run(worst, apart, problem, run, COLOURS[number % len(COLOURS)])
     model = any(run.last.accuracies for _, _, run in runs)
     known = all(problem.optimum is not None for _, problem, _ in runs)
     title = "error of the worst agent" if known else "objective gap of the mean"

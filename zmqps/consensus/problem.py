@@ -1,8 +1,10 @@
 """A consensus problem put together from its settings: what the recursion and every agent run on."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ from zmqps.optim.sets import Ball, Box, ConvexSet, Each, HalfSpaces, SetError, S
 from zmqps.optim.steps import Decay
 from zmqps.optim.subgradient import Algorithm, Subgradient
 
-CELLS_MAX = 10**9  # numbers in all estimates
+STEPS_LOOKED_AT = 1_000_000
+CELLS_MAX = 200_000_000  # numbers in all estimates, 1.6 GB
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def build(settings: ConsensusSettings, folder: Path = Path()) -> Problem:
     sequence = _mixing(settings, folder)
     agents = sequence.agents
     random = np.random.RandomState(settings.seed)  # the legacy generator: see functions.py
+    _refuse_size(settings.objective, agents)
     objectives = make_objectives(settings.objective, agents, random, folder)
     shape = agents, objectives.dimension
     if agents * objectives.dimension > CELLS_MAX:
@@ -140,6 +144,15 @@ def build(settings: ConsensusSettings, folder: Path = Path()) -> Problem:
     )
 
 
+def _refuse_size(objective: Any, agents: int) -> None:
+    """Refuse data that would not fit into memory, before it is drawn. Raises ConsensusError."""
+    told = objective.model_dump(include={"dimension", "samples"})
+    if agents * prod(told.values()) > CELLS_MAX:
+        sizes = " × ".join(f"{name} {size:,}" for name, size in told.items())
+        message = f"{agents} agents × {sizes} are more than {CELLS_MAX:,} numbers"
+        raise ConsensusError("objective", message)
+
+
 def _start(
     settings: ConsensusSettings, objectives: Objectives, random: Any, shape: tuple[int, int]
 ) -> Array:
@@ -151,15 +164,35 @@ def _start(
 
 
 def refuse(problem: Problem) -> None:
-    """Refuse mixing weights and rounds that the algorithm cannot do with. Raises ConsensusError."""
+    """Refuse what no run can do. Raises ConsensusError."""
+    for error in refusals(problem):
+        raise error
+
+
+def refusals(problem: Problem) -> Iterator[ConsensusError]:
+    """Yield what is refused: steps, rounds, and mixing weights that the algorithm cannot take."""
     rounds, algorithm = problem.settings.rounds, problem.settings.algorithm
+    ks = np.arange(min(problem.settings.consensus.max_iter, STEPS_LOOKED_AT)) * 1.0
+    for decay in problem.decays[:1] if problem.equal_steps else problem.decays:
+        bad = np.flatnonzero(~((values := decay.values(ks)) >= 0) | np.isinf(values))
+        if bad.size:
+            k = int(bad[0])
+            message = f"{decay.text} is {values[k]:g} in round {k}, not a finite step of 0 or more"
+            yield ConsensusError("step_size.decay", message)
+            break
     if rounds.on_missing not in problem.algorithm.on_missing:
         allowed = ", ".join(problem.algorithm.on_missing)
         message = f"{algorithm} allows {allowed}, not {rounds.on_missing}"
-        raise ConsensusError("rounds.on_missing", message)
+        yield ConsensusError("rounds.on_missing", message)
+    if problem.settings.losses is not None and not isinstance(problem.mixing, Fixed):
+        yield ConsensusError("losses", "go with a topology that does not vary by itself")
     if rounds.on_lost == "drop" and not all(map(mixing.is_symmetric, problem.mixing.matrices)):
         message = "drop needs symmetric mixing weights: else what is left is not doubly stochastic"
-        raise ConsensusError("rounds.on_lost", message)
+        yield ConsensusError("rounds.on_lost", message)
+    yield from _weight_faults(problem)
+
+
+def _weight_faults(problem: Problem) -> Iterator[ConsensusError]:
     for number, matrix in enumerate(problem.mixing.matrices):
         found = mixing.faults(matrix)
         if found:
@@ -169,7 +202,7 @@ def refuse(problem: Problem) -> None:
                 f"{rule}{which}: {'; '.join(found)}: {problem.settings.algorithm} needs a doubly "
                 "stochastic matrix, and a matrix is never repaired"
             )
-            raise ConsensusError("weight_rule", message)
+            yield ConsensusError("weight_rule", message)
 
 
 def _mixing(settings: ConsensusSettings, folder: Path) -> MixingSequence:
@@ -217,7 +250,10 @@ def _single(topology: Any, settings: ConsensusSettings, folder: Path) -> Graph:
     if settings.neighbors is None:
         return make_graph(topology, agents, folder)
     told = {int(name): heard for name, heard in settings.neighbors.items()}
-    listed = graphs.from_neighbors(told)
+    try:
+        listed = graphs.from_neighbors(told)
+    except GraphError as error:
+        raise ConsensusError("neighbors", str(error)) from None
     if agents not in (None, len(listed)):
         raise ConsensusError("neighbors", f"lists {len(listed)} agents, but num_agents is {agents}")
     if topology is None:

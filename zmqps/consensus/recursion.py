@@ -15,8 +15,9 @@ from zmqps.consensus.diagnosis import Diagnosis, diagnose, first_bad
 from zmqps.consensus.errors import ConsensusError
 from zmqps.consensus.measures import Measures, measure, reached
 from zmqps.consensus.problem import Problem, refuse
+from zmqps.consensus.settings import LossSettings
 from zmqps.optim.mixing import Array, Matrix, mix
-from zmqps.optim.sequence import Fixed, Links
+from zmqps.optim.sequence import Links
 from zmqps.optim.subgradient import State
 
 
@@ -65,7 +66,8 @@ class Recursion:
         self.state = problem.algorithm.start(problem.start, problem.objectives.subgradients)
         self._weighted = np.zeros(problem.start.shape)
         self._total: float | Array = 0.0
-        self._losses = _Losses(problem) if problem.settings.losses else None
+        losses = problem.settings.losses
+        self._losses = None if losses is None else _Losses(problem, losses)
         self._fixed_links: int | None = None
 
     @property
@@ -112,10 +114,7 @@ class Recursion:
 class _Losses:
     """Messages lost at random, and what the receivers do about them."""
 
-    def __init__(self, problem: Problem) -> None:
-        settings = problem.settings.losses
-        if settings is None or not isinstance(problem.mixing, Fixed):
-            raise ConsensusError("losses", "go with a topology that does not vary by itself")
+    def __init__(self, problem: Problem, settings: LossSettings) -> None:
         self._settings = settings
         self._self_weight = problem.settings.rounds.on_missing == "self_weight"
         self._links = Links(problem.mixing.matrix(0))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from zmqps.consensus.functions import ObjectiveSettings, Quadratic
-from zmqps.consensus.topology import TopologySettings
+from zmqps.consensus.topology import CycleTopology, OnePeerTopology, TopologySettings
 from zmqps.optim.steps import Decay, StepError, parse_decay
 from zmqps.optim.subgradient import OnMissing, Place
 from zmqps.protocol.settings import MIB, Bytes, Milliseconds, Settings
@@ -173,6 +173,15 @@ class RoundSettings(Settings):
             raise ValueError("staleness_max goes with mode: asynchronous, which needs it")
         return self
 
+    @model_validator(mode="after")
+    def _silence_is_longer_than_its_pauses(self) -> Self:
+        if self.gone_ms <= 2 * self.retry_ms:
+            raise ValueError(
+                f"gone_ms must be more than twice retry_ms ({self.retry_ms}), which is how often "
+                f"an agent that waits is heard, not {self.gone_ms}"
+            )
+        return self
+
 
 class LossSettings(Settings):
     """Messages lost at random; only in simulation, never between real agents."""
@@ -215,7 +224,9 @@ class ConsensusSettings(Settings):
         None, ge=1, le=10**6, description="Number of agents, where the topology does not say it."
     )
     neighbors: dict[str, tuple[int, ...]] | None = Field(
-        None, description="Whom each agent hears, by its number; must agree with `topology`."
+        None,
+        min_length=1,
+        description="Whom each agent hears, by its number; must agree with `topology`.",
     )
     weight_rule: WeightSettings = Field(
         NamedWeights(rule="metropolis"), description="The mixing weights."
@@ -262,7 +273,7 @@ class ConsensusSettings(Settings):
         cls, neighbors: dict[str, tuple[int, ...]] | None
     ) -> dict[str, tuple[int, ...]] | None:
         for name in neighbors or {}:
-            if not name.isdecimal():
+            if not name.isdecimal() or str(int(name)) != name:
                 raise ValueError(f"agents are numbers from 0, not {name[:60]!r}")
         return neighbors
 
@@ -270,6 +281,10 @@ class ConsensusSettings(Settings):
     def _fits_together(self) -> Self:
         if self.topology is None and self.neighbors is None:
             raise ValueError("expected topology or neighbors: who hears whom?")
+        if self.neighbors is not None and isinstance(
+            self.topology, CycleTopology | OnePeerTopology
+        ):
+            raise ValueError(f"neighbors are of one graph, but {self.topology.kind} has several")
         if self.constraint is not None and self.constraints is not None:
             raise ValueError("expected at most one of constraint and constraints")
         if self.algorithm != "projected" and (self.constraint or self.constraints):

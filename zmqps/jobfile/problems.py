@@ -92,7 +92,9 @@ def _message(error: ErrorDetails, name: str, holder: Any) -> str:
         return f"unknown: {_shown(value)}; {allowed(value, choices)}"
     if kind in ("choice", "value_error"):
         return error["msg"].removeprefix("Value error, ")
-    text = error["msg"].replace("Input should be", "must be")
+    if kind == "too_short":
+        return f"must have {error['ctx']['min_length']} or more entries, not {len(value)}"
+    text = error["msg"].replace("Input should be", "must be").replace("String should", "must")
     return f"{WORDS.get(kind, text)}, not {_shown(value)}"
 
 

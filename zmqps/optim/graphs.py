@@ -114,10 +114,14 @@ def from_neighbors(neighbors: Mapping[int, Sequence[int]]) -> Graph:
     agents = len(neighbors)
     if set(neighbors) != set(range(agents)):
         lost = min(set(range(agents)) - set(neighbors))
-        raise GraphError(f"neighbors: agents are numbered 0 to {agents - 1}, but {lost} is missing")
+        raise GraphError(f"the {agents} agents are 0 to {agents - 1}, but {lost} is missing")
     for agent, heard in neighbors.items():
         if len(set(heard)) != len(heard):
-            raise GraphError(f"neighbors of agent {agent}: {list(heard)} names one twice")
+            raise GraphError(f"agent {agent} hears {list(heard)}, which names one twice")
+        for one in heard:
+            if not 0 <= one < agents or one == agent:
+                others = f"the agents are 0 to {agents - 1}, and none hears itself"
+                raise GraphError(f"agent {agent} hears {one}, but {others}")
     return _mutual(_directed(agents, [(j, i) for i, heard in neighbors.items() for j in heard]))
 
 
@@ -139,8 +143,9 @@ def read_edge_list(file: Path, *, directed: bool = False, agents: int | None = N
 
 def read_graphml(file: Path) -> Graph:
     """Read a graph from GraphML. Names 0 .. m-1 are agents; other names count in file order."""
+    text = _text(file)
     try:
-        found = nx.parse_graphml(_text(file))
+        found = nx.parse_graphml(text)
     except (SyntaxError, ValueError, KeyError, nx.NetworkXError) as error:
         raise GraphError(f"{file.name}: is no GraphML: {error}") from None
     names = list(found)
@@ -203,8 +208,10 @@ def _bits(kind: str, agents: int) -> int:
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise GraphError(f"{file}: cannot be read: {error}") from None
+    except OSError as error:
+        raise GraphError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GraphError(f"{file}: is no text") from None
 
 
 def _sorted(graph: Graph) -> Graph:

@@ -127,7 +127,9 @@ def read_matrix(file: Path) -> Matrix:
             lines = file.read_text(encoding="utf-8").replace(",", " ").splitlines()
             found = np.loadtxt(lines, ndmin=2)
         matrix = np.asarray(found, np.float64)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise MixingError(f"{file.name}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
         raise MixingError(f"{file.name}: cannot be read as a matrix: {error}") from None
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise MixingError(

@@ -9,12 +9,11 @@ import numpy as np
 from zmqps.actors.agent.core import AgentCore
 from zmqps.actors.agent.seat import SaveRound, Snapshot, Step
 from zmqps.actors.base import Array, Core
-from zmqps.consensus.errors import ConsensusError
 from zmqps.consensus.gathering import Gathering
 from zmqps.consensus.measures import Measures
 from zmqps.consensus.problem import Problem, refuse
 from zmqps.optim.own import OwnFunction
-from zmqps.optim.sequence import Fixed, Links
+from zmqps.optim.sequence import Links
 from zmqps.protocol.agent_messages import AgentReport
 from zmqps.runs.agents import Agent
 from zmqps.simulator.agents import WATCHER_AT, Agents, Lost, place_of
@@ -80,8 +79,6 @@ def losses(problem: Problem) -> Lost | None:
     settings = problem.settings.losses
     if settings is None:
         return None
-    if not isinstance(problem.mixing, Fixed):
-        raise ConsensusError("losses", "go with a topology that does not vary by itself")
     links = Links(problem.mixing.matrix(0))
 
     @lru_cache(LOOK_BACK)

@@ -5,6 +5,8 @@ import pytest
 
 from tests.unit.consensus.problems import constant, diminishing, problem
 from zmqps.consensus.check import check
+from zmqps.consensus.errors import ConsensusError
+from zmqps.consensus.problem import refuse
 
 CONDITION = "sum(alpha_k)=inf, sum(alpha_k^2)<inf"
 
@@ -77,6 +79,61 @@ def test_steps_that_turn_negative_fail():
     report = check(problem(step_size=diminishing(0.5, decay="alpha0 - 0.001*k")))
     assert report.finding("positive steps").value == 500
     assert not report.runs
+
+
+def test_steps_too_small_for_a_number_are_only_told():
+    report = check(problem(step_size=diminishing(0.5, decay="alpha0 * 0.1^k")))
+    assert report.finding("positive steps").value > 300
+    assert status(report, "positive steps") == "warning"
+    assert report.runs
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"topology": {"kind": "exponential"}, "num_agents": 8, "weight_rule": {"rule": "uniform"},
+          "rounds": {"on_lost": "drop"}}, "rounds.on_lost"),
+        ({"topology": {"kind": "gossip", "graph": {"kind": "ring"}},
+          "rounds": {"on_missing": "self_weight"}, "losses": {"probability": 0.1}}, "losses"),
+        ({"step_size": diminishing(0.5, decay="alpha0 * 2^k")}, "positive steps"),
+    ],
+)  # fmt: skip
+def test_whatever_a_run_would_refuse_fails(changes, place):
+    one = problem(**changes)
+    report = check(one)
+    assert status(report, place) == "fails"
+    assert not report.runs
+    with pytest.raises(ConsensusError):
+        refuse(one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weight_rule": {"rule": "laplacian", "epsilon": 5}}, "disagreement by up to 17.09"),
+        ({"step_size": constant(1e308)}, "the constant step 1e+308 is not below"),
+        (
+            {"step_size": diminishing(0.5, decay="alpha0 + 0.001 * k")},
+            "is still 2.499 in round 1,999",
+        ),
+    ],
+)
+def test_what_blows_up_is_foretold_as_plain_json(changes, words):
+    report = check(problem(**changes, consensus={"max_iter": 2000, "tol": 1e-6}))
+    assert words in report.forecast.words
+    assert "not connected" not in report.forecast.words
+    assert report.forecast.reaches is False
+    json.dumps(report.as_json(), allow_nan=False)
+
+
+def test_subgradients_are_compared_with_finite_differences(monkeypatch):
+    one = problem()
+    assert status(check(one), "subgradients") == "holds"
+    right = type(one.objectives).subgradients
+    monkeypatch.setattr(type(one.objectives), "subgradients", lambda self, x: -right(self, x))
+    found = check(one).finding("subgradients")
+    assert found.status == "warning"
+    assert "finite differences give" in found.words
 
 
 def test_parts_that_never_talk_are_listed():

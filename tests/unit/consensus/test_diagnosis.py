@@ -52,6 +52,13 @@ def test_the_matrix_comes_first():
     assert "sums to 1.2" in told.findings[1]
 
 
+def test_a_matrix_that_makes_disagreement_grow_is_the_cause():
+    """Its rows and columns sum to 1; some self-weights are negative."""
+    told = run(problem(weight_rule={"rule": "laplacian", "epsilon": 5})).diagnosis
+    assert told.cause == "mixing matrix"
+    assert "each round multiplies disagreement by up to 17.09" in "".join(told.findings)
+
+
 @pytest.mark.parametrize("expression", ["-3 * (x - agent)", "agent - x", "1.3 * (x - agent)"])
 def test_a_wrong_subgradient_is_found_by_differences(tmp_path, expression):
     told = wrong_subgradient(from_file(tmp_path, expression))

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zmqps.consensus.errors import ConsensusError
 from zmqps.consensus.recursion import run
 from zmqps.consensus.settings import ConsensusSettings
 from zmqps.jobfile.consensus import consensus_schema, load_problem, parse_settings
@@ -111,6 +112,11 @@ consensus:
         (YAML + "rounds: {staleness_max: 3}", "rounds", "goes with mode: asynchronous"),
         (YAML + "rounds: {mode: asynchronous}", "rounds", "goes with mode: asynchronous"),
         (YAML + "neighbors: {a: [1]}", "neighbors", "agents are numbers from 0, not 'a'"),
+        (YAML + "neighbors: {'00': [1]}", "neighbors", "agents are numbers from 0, not '00'"),
+        (YAML + "neighbors: {'٣': [1]}", "neighbors", "agents are numbers from 0, not '٣'"),
+        (YAML + "neighbors: {}", "neighbors", "must have 1 or more entries, not 0"),
+        (YAML + "name: ../x", "name", "must match pattern"),
+        (YAML + "rounds: {gone_ms: 400}", "rounds", "gone_ms must be more than twice retry_ms"),
         (YAML + "objective: {kind: lasso}", "objective", "l1 > 0 goes with kind: lasso"),
         ("- 1", "", "is not a mapping"),
         ("", "", "is empty"),
@@ -166,6 +172,24 @@ def test_step_sizes_that_cannot_be(step, message):
             },
             None,
             "constraint: needs 2 numbers, as the estimates have",
+        ),
+        ({"topology": {"kind": "cycle", "graphs": ["ring"]}}, None, "but cycle has several"),
+        ({"neighbors": {"0": [7], "1": [0]}}, None, "neighbors: agent 0 hears 7, but the agents"),
+        ({"neighbors": {"0": [1], "2": [1]}}, None, "neighbors: the 2 agents are 0 to 1, but 1 is"),
+        (
+            {"neighbors": None, "topology": {"kind": "graphml", "file": "no"}},
+            None,
+            "no: cannot be read: No such file or directory",
+        ),
+        (
+            {"objective": {"kind": "quadratic", "dimension": 10**18}},
+            None,
+            "objective: 5 agents × dimension 1,000,000,000,000,000,000 are more than",
+        ),
+        (
+            {"objective": {"kind": "svm", "dimension": 10**6, "samples": 10**6}},
+            None,
+            "samples 1,000,000 × dimension 1,000,000 are more than 200,000,000 numbers",
         ),
         (
             {"topology": {"kind": "gossip", "graph": "ring"}, "weight_rule": "uniform"},
@@ -230,6 +254,34 @@ def test_a_function_from_a_python_file(ring):
 def test_a_python_file_that_will_not_do_is_refused(ring, text, message):
     (ring.parent / "mine.py").write_text(text)
     assert message in refusal(ring, objective={"kind": "python", "file": "mine.py"})[1]
+
+
+def test_what_a_python_file_does_wrong_is_told_with_the_agent(ring):
+    """It gets copies, so that it cannot change estimates."""
+    mine = {"objective": {"kind": "python", "file": "mine.py"}}
+
+    def told(subgradient, more=""):
+        text = f"dimension = 2\n{more}\ndef value(x, agent):\n    return 0.0\n"
+        (ring.parent / "mine.py").write_text(f"{text}def subgradient(x, agent):\n{subgradient}\n")
+        with pytest.raises(ConsensusError) as caught:
+            run(load_problem(ring, mine))
+        return str(caught.value)
+
+    assert "subgradient of agent 0: ZeroDivisionError" in told("    return x / (1 // agent)")
+    assert "agent 0 has shape (3,), not (2,)" in told("    return [1, 2, 3]")
+    assert "optimum must be 2 finite numbers" in told("    return x", "optimum = [1.0]")
+    assert "mine.py: SystemExit: 3" in refusal_of_exit(ring)
+    (ring.parent / "mine.py").write_text(
+        "dimension = 2\ndef value(x, agent):\n    return x @ x / 2\n"
+        "def subgradient(x, agent):\n    x *= 1\n    x += 1\n    return x - 1\n"
+    )
+    found = run(load_problem(ring, {**mine, "step_size.alpha0": 1.0})).last
+    assert np.linalg.norm(found.x_mean) < 1e-12
+
+
+def refusal_of_exit(ring):
+    (ring.parent / "mine.py").write_text("raise SystemExit(3)")
+    return refusal(ring, objective={"kind": "python", "file": "mine.py"})[1]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
