@@ -183,6 +183,11 @@ class Membership:
         self._asked = self._sequence + 1
         return [opened, self._hello(now)]
 
+    @property
+    def coordinator(self) -> int:
+        """Which start of the coordinator the session is with."""
+        return self._coordinator
+
     def limit(self, name: str) -> int:
         """Return a limit of the cluster, as Welcome stated it."""
         assert self.welcome is not None, "limits are known after Welcome"

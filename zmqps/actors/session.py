@@ -56,6 +56,11 @@ class Session:
         """Whether more is kept than the other end can be owed."""
         return len(self._kept) > KEPT_MAX
 
+    @property
+    def done(self) -> int:
+        """The last number that the other end has taken, as far as this end knows."""
+        return self._number - len(self._kept)
+
     def sent(self, message: Message, now: float, *, sure: bool | None = None) -> Message:
         """Return the message as it is to be sent; `sure`: it must arrive (as its kind says)."""
         must = not isinstance(message.body, TOLD_AGAIN) if sure is None else sure

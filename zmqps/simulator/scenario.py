@@ -18,6 +18,7 @@ from zmqps.simulator.disk import Disk
 from zmqps.simulator.faults import AnyFault, Script
 from zmqps.simulator.invariants import Judge, Liveness
 from zmqps.simulator.scripted import scripted_plan
+from zmqps.simulator.sessions import Sessions
 from zmqps.simulator.settings import Duration, NetworkSettings, Pattern
 
 BLOCK_BYTES = 64
@@ -85,7 +86,7 @@ def play(
     plan = scripted_plan(scenario.training, limits, managed=scenario.managed)
     cluster = Cluster(plan, scenario.network, seed, disk=disk)
     judge = Judge(plan.declaration.layout, limits, sums=True, sync=scenario.training.sync)
-    cluster.observers.append(judge)
+    cluster.observers += [judge, Sessions()]
     script = Script(cluster, scenario.faults)
     cluster.observers.append(Liveness(judge, script, scenario.expect.still_s))
     cluster.start_all()

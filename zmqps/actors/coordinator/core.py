@@ -206,11 +206,10 @@ class CoordinatorCore:
     def _is_news(self, member: Member, message: Message, now: float) -> bool:
         """Say whether this is said in the session that lasts, for the first time and in its turn.
 
-        What a process said before it was told its incarnation, or under a former one, is old.
+        What a process said before it was told its incarnation, or under a former one, is old; and
+        so is what it said to the coordinator before this one: numbers taken are of that session.
         """
-        if message.incarnation != member.incarnation:
-            return False
-        if message.number and message.target != self.members.start:
+        if message.incarnation != member.incarnation or message.target != self.members.start:
             return False
         return member.session.heard(message, now)
 
@@ -296,6 +295,8 @@ class CoordinatorCore:
         told_again: list[Effect] = []
         again = self.members.by_incarnation(message.incarnation)
         if member is None and again is not None and (again.hello, again.actor) == (hello, actor):
+            if message.sequence < again.hello_sequence:
+                return []  # it came late over a connection that was given up
             member = again
             self.members.move(member, peer, now)
             told_again += self.members.again(member, now)
@@ -312,6 +313,7 @@ class CoordinatorCore:
                 member.incarnation, member.name, hello.role, hello.host, hello.pid
             )
             effects.append(Note(note))
+        member.hello_sequence = max(member.hello_sequence, message.sequence)
         if not member.greeted:
             member.greeted, member.closed_at = True, None
             told_again += self.telling.tell_again(member, now)

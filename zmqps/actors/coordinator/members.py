@@ -48,6 +48,7 @@ class Member:
     heard_at: float
     sent_at: float
     session: Session
+    hello_sequence: int = 0  # of the newest hello
     closed_at: float | None = None  # since when nothing can be sent to it
     greeted: bool = True  # False: a coordinator that was started anew has not heard its hello yet
     suspect: bool = False

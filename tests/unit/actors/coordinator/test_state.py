@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.unit.actors.coordinator.coordinator_rig import Rig, declare
+from zmqps.actors.base import Received
 from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.protocol import events
 from zmqps.protocol.messages import (
@@ -13,6 +14,7 @@ from zmqps.protocol.messages import (
     Declared,
     Heartbeat,
     Hello,
+    Message,
     Release,
     Routes,
     Stop,
@@ -137,3 +139,35 @@ def test_a_shard_that_has_values_says_so_again(training):
     assert len(shard.got(Assign)) == 1
     shard.say(Assigned(1, 400))
     assert training.core.training.ready
+
+
+def hello_of(replica):
+    """Return what a member that the coordinator remembers said when it came."""
+    replica.say(Heartbeat())
+    return replica.rig.core.members.by_incarnation(replica.incarnation).hello
+
+
+def test_what_was_said_to_the_coordinator_before_takes_nothing_off_this_ones_list(training):
+    replica = training.trainers[0]
+    killed(training)
+    assert replica.session.taken > 0  # of the session that was
+    hello = hello_of(replica)
+    replica.away = True
+    replica.say(hello)
+    replica.say(replica.totals)  # with the numbers of the session that was
+    replica.away = False
+    assert training.core.members.by_peer[replica.peer].session.done == 0
+    replica.say(hello)
+    training.tick(3)
+    assert replica.got(Routes)
+
+
+def test_a_hello_that_comes_late_over_a_connection_given_up_does_not_bring_that_back(training):
+    replica = training.trainers[0]
+    killed(training)
+    hello = hello_of(replica)
+    late, newer = (Message(replica.incarnation, n, hello, 0, 1) for n in (10_001, 10_002))
+    training.event(Received("front", newer, (), (b"newer",)))
+    training.event(Received("front", late, (), (b"late",)))
+    assert (b"newer",) in training.core.members.by_peer
+    assert (b"late",) not in training.core.members.by_peer
