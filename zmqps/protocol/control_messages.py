@@ -254,10 +254,11 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A shard shall write its blocks into `folder`."""
+    """A shard shall write its blocks into `folder`; checkpoints before `oldest` may go."""
 
     number: int
     folder: str
+    oldest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

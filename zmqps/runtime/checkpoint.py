@@ -6,8 +6,9 @@ follows it, a JSON object: what each block is, its count of updates, the pushes 
 CRC of each array. (One entry: the library writes several in any order, and equal blocks are to give
 equal bytes.) Files appear under their names only when they are whole and on disk.
 
-The manifest is JSON, written last. It has `files` ([name, bytes] each) and `layout`
-(`Layout.to_wire()`), and whatever else its writer adds.
+The manifest is JSON, written last. It has `files` ([name, bytes] each), `layout`
+(`Layout.to_wire()`), `elsewhere` (names of files that other hosts wrote, which need not be here),
+and whatever else its writer adds.
 """
 
 import json
@@ -15,7 +16,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ def save_chunk(task: SaveChunk) -> int:
     text = json.dumps({"format": FORMAT, "blocks": blocks})
     metadata = {"zmqps": f"{zlib.crc32(text.encode())} {text}"}
     folder = Path(task.folder)
+    for old in _numbered(folder.parent) if task.oldest else ():
+        if int(old.name) < task.oldest:
+            _remove(old)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / task.name
     _write_whole(path, lambda temporary: _save_file(arrays, temporary, metadata))
@@ -131,14 +135,17 @@ def restore(task: Restore) -> list[BlockCopy]:
     """
     wanted = {block.key: block for block in task.blocks}
     found: dict[int, BlockCopy] = {}
-    for file in task.files:
+    absent = [file for file in task.files if not Path(file).exists()]  # perhaps on another host
+    for file in (file for file in task.files if file not in absent):
         for copy in _read_blocks(Path(file), wanted, task.state_names):
             if copy.block.key in found:
                 raise CheckpointError(file, f"{_name(copy.block)} a second time", "each block once")
             found[copy.block.key] = copy
     for key, block in wanted.items():
         if key not in found:
-            where = ", ".join(task.files) or "no files"
+            where = ", ".join(absent or task.files) or "no files"
+            if absent:
+                where += ": No such file on this host"
             raise CheckpointError(where, f"no {_name(block)}", "each block once")
     return [found[block.key] for block in task.blocks]
 
@@ -306,12 +313,21 @@ def prune(run_dir: Path, keep: int) -> None:
             whole += whole_one
             if whole_one or not whole:
                 continue
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
         (folder / MANIFEST).unlink(missing_ok=True)  # first: what is left is not whole
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _newest_first(run_dir: Path) -> Iterable[Path]:
-    folders = [f for f in (run_dir / FOLDER).glob("*") if f.name.isdecimal() and f.is_dir()]
+    return _numbered(run_dir / FOLDER)
+
+
+def _numbered(parent: Path) -> list[Path]:
+    folders = [f for f in parent.glob("*") if f.name.isdecimal() and f.is_dir()]
     return sorted(folders, key=lambda folder: int(folder.name), reverse=True)
 
 
@@ -333,8 +349,11 @@ def _is_file_entry(entry: Any) -> bool:
 
 
 def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
+    elsewhere = manifest.get("elsewhere", ())
     for name, nbytes in manifest["files"]:
         path = folder / name
+        if name in elsewhere and not path.exists():
+            continue
         try:
             found = path.stat().st_size
         except OSError as error:

@@ -245,3 +245,40 @@ def test_prune_keeps_the_newest_whole_ones_and_what_may_be_in_the_making(tmp_pat
     prune(tmp_path, keep=0)
     left = sorted(int(folder.name) for folder in (tmp_path / "checkpoints").iterdir())
     assert left == [5, 6]
+
+
+# --- Hosts with disks of their own ----------------------------------------------------------------
+
+
+def test_files_of_other_hosts_need_not_be_here_but_those_that_are_must_be_whole(tmp_path):
+    save(tmp_path)
+    manifest = read_manifest(tmp_path)
+    (tmp_path / "shard-1-0.safetensors").unlink()
+    assert not is_whole(tmp_path)
+    write_manifest(tmp_path, {**manifest, "elsewhere": ["shard-1-0.safetensors"]})
+    assert is_whole(tmp_path)
+    (tmp_path / "shard-1-0.safetensors").write_bytes(b"cut")
+    assert not is_whole(tmp_path)
+    with pytest.raises(CheckpointError, match=r"shard-1-0.*3 bytes, expected"):
+        assemble(tmp_path)
+
+
+def test_a_shard_takes_its_blocks_from_the_files_that_are_on_its_host(tmp_path):
+    files = save(tmp_path)
+    mine = LAYOUT.blocks[1::3]
+    for file in (files[0], files[2]):
+        (tmp_path / file).unlink()
+    assert [copy.block for copy in restored(files, mine)] == list(mine)
+    with pytest.raises(CheckpointError, match=r"shard-0-0.*No such file on this host"):
+        restored(files, LAYOUT.blocks[:1])
+
+
+def test_a_shard_removes_what_the_coordinator_no_longer_needs(tmp_path):
+    for number in (3, 4, 5):
+        save(checkpoint_folder(tmp_path, number))
+    blocks = tuple(copies())
+    save_chunk(SaveChunk(str(checkpoint_folder(tmp_path, 6)), "f.safetensors", blocks, oldest=0))
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 4
+    save_chunk(SaveChunk(str(checkpoint_folder(tmp_path, 6)), "f.safetensors", blocks, oldest=5))
+    left = sorted(int(folder.name) for folder in (tmp_path / "checkpoints").iterdir())
+    assert left == [5, 6]

@@ -3,6 +3,7 @@
 Part of the coordinator. One at a time. A checkpoint that fails leaves the one before it as it is.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,12 @@ class Checkpoints:
     """`last` is the folder of the last whole one; `problem` says why the last attempt failed.
 
     `shards` returns those that serve, one for each part of the table; () while one is lacking.
+    Shards on another host than `host`, which is the coordinator's, may have a disk of their own.
     """
 
     def __init__(
         self, shards: Callable[[], list[Member]], members: Members, run_dir: str, *, keep: int,
-        deadline_s: float, number: int,
+        deadline_s: float, number: int, host: str = "",
     ):  # fmt: skip
         self.shards, self.members = shards, members
         self.number = number  # of the last attempt
@@ -32,7 +34,9 @@ class Checkpoints:
         self.problem: str | None = None
         self.failed = 0
         self._run_dir = run_dir
+        self._host = host
         self._keep = keep
+        self._whole: deque[int] = deque(maxlen=keep)  # numbers of those to keep
         self._deadline_s = deadline_s
         self._manifest: dict[str, Any] | None = None  # of the one under way
         self._savers: list[Member] = []
@@ -58,7 +62,8 @@ class Checkpoints:
         self._files, self._task, self._savers = {}, None, self.shards()
         if not self._savers:
             return self._fail("a shard is lost")
-        save = Save(self.number, self.folder)
+        oldest = self._whole[0] if len(self._whole) == self._keep else 0
+        save = Save(self.number, self.folder, oldest)
         return [*self.members.send_all(self._savers, save, now)]
 
     def saved(self, shard: Member, saved: Saved) -> list[Effect]:
@@ -71,7 +76,10 @@ class Checkpoints:
         if any(s.incarnation not in self._files for s in self._savers):
             return []
         files = [file for s in self._savers for file in self._files[s.incarnation]]
-        self._task = WriteManifest(self.folder, {**self._manifest, "files": files}, self._keep)
+        away = [s.incarnation for s in self._savers if s.hello.host != self._host]
+        elsewhere = [name for who in away for name, _ in self._files[who]]
+        manifest = {**self._manifest, "files": files, "elsewhere": elsewhere}
+        self._task = WriteManifest(self.folder, manifest, self._keep)
         return [Work(self._task)]
 
     def written(self, task: WriteManifest, error: str | None, now: float) -> list[Effect]:
@@ -81,6 +89,7 @@ class Checkpoints:
         if error is not None:
             return self._fail(error)
         nbytes = sum(nbytes for _, nbytes in task.manifest["files"])
+        self._whole.append(self.number)
         self.last, self.last_at, self.problem = task.folder, now, None
         self.files = [name for name, _ in task.manifest["files"]]
         self.lbfgs = task.manifest.get("lbfgs")

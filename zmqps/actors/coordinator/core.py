@@ -95,7 +95,7 @@ class CoordinatorCore:
         )
         self.training = Training(
             self.members, cluster, run=run, run_dir=run_dir, restored=restored or {},
-            folder=restored_folder, managed=managed,
+            folder=restored_folder, managed=managed, host=host,
         )  # fmt: skip
         self.telling = Telling(self.training)
         self.ending = Ending(

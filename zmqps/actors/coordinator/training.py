@@ -43,7 +43,7 @@ class Training:
 
     def __init__(
         self, members: Members, cluster: ClusterSettings, *, run: str, run_dir: str,
-        restored: Mapping[str, Any], folder: str, managed: bool = False,
+        restored: Mapping[str, Any], folder: str, managed: bool = False, host: str = "",
     ):  # fmt: skip
         self.members = members
         self.cluster = cluster
@@ -66,6 +66,7 @@ class Training:
             keep=cluster.checkpoints_kept,
             deadline_s=SAVE_DEADLINES * deadline_s,
             number=restored.get("number", 0),
+            host=host,
         )
         self.sandblaster: Sandblaster | None = None  # under L-BFGS, when all values are there
         self._lbfgs = restored.get("lbfgs")  # what it goes on from

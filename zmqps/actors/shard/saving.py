@@ -16,6 +16,7 @@ class Saving:
         self.blocks = blocks
         self.number = save.number
         self.folder = save.folder
+        self.oldest = save.oldest
         self.cause = cause
         self.shard = shard
         self.files: list[tuple[str, int]] = []
@@ -29,7 +30,7 @@ class Saving:
         if keys is not None:
             name = f"shard-{self.shard}-{len(self.files)}.safetensors"
             copies = tuple(self.blocks.copy_of(self.blocks.by_key[key]) for key in keys)
-            self.task = SaveChunk(self.folder, name, copies)
+            self.task = SaveChunk(self.folder, name, copies, self.oldest)
         return self.task
 
     def written(self, nbytes: int) -> None:

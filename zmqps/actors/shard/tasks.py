@@ -43,8 +43,12 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SaveChunk:
-    """Write these blocks into `folder`/`name`. Result: the file's bytes."""
+    """Write these blocks into `folder`/`name`. Result: the file's bytes.
+
+    Checkpoints beside `folder` with numbers below `oldest` may go.
+    """
 
     folder: str
     name: str
     blocks: tuple[BlockCopy, ...]
+    oldest: int = 0

@@ -177,6 +177,17 @@ def test_checkpoints_are_made_whole_by_their_manifest():
     assert [m["number"] for m in rig.manifests] == [1, 2]
 
 
+def test_a_manifest_names_what_is_on_disks_of_other_hosts_and_shards_what_may_go():
+    rig = Rig().base()
+    there = rig.core.members.of("shard")[1]
+    there.hello = replace(there.hello, host="elsewhere")
+    rig.replica(declare(epochs=100, checkpoint_every_s=10)).train(1)
+    for _ in range(4):
+        rig.tick(10.2)
+    assert [m["elsewhere"] for m in rig.manifests] == [["shard-1-0.safetensors"]] * 4
+    assert [save.oldest for save in rig.shards[1].got(Save)] == [0, 0, 1, 2]  # two are kept
+
+
 @pytest.mark.parametrize("how", ["error", "silence", "disk"])
 def test_a_checkpoint_that_fails_lets_the_run_go_on(how):
     rig = Rig().base()
