@@ -38,7 +38,7 @@ class Told:
     def check_invariants(self) -> None:
         self.checked += 1
 
-    def of(self, cls: type) -> list[Any]:
+    def of(self, cls: type | tuple[type, ...]) -> list[Any]:
         return [event for event in self.events if isinstance(event, cls)]
 
 

@@ -186,17 +186,21 @@ GARBAGE = [
 def test_bytes_that_are_no_message_are_an_event_and_the_loop_goes_on(shells, raw):
     limits = ClusterSettings(message_bytes_max=1 << 20, frame_bytes_max=1 << 20)
     router = shells.bind("tcp://127.0.0.1:0")
-    kinds = (Received, Passing)
-    answer = lambda event: [Exit()] if isinstance(event, kinds) and event.message.sequence else []  # noqa: E731
-    loop = shells.make(answer, routers={"front": router}, security=Security(limits=limits), raw=raw)
     garbage = [frames for frames in GARBAGE if not (raw and b"one frame too many" in frames)]
-    with shells.context.socket(zmq.DEALER) as stranger:
-        stranger.linger = 0
-        stranger.routing_id = b"stranger"
-        stranger.connect(router.endpoints[0])
-        for frames in garbage:
+
+    def answer(_):
+        went_on = any(event.message.sequence for event in loop.core.of((Received, Passing)))
+        return [Exit()] if went_on and len(loop.core.of(Malformed)) == len(garbage) else []
+
+    loop = shells.make(answer, routers={"front": router}, security=Security(limits=limits), raw=raw)
+    with shells.context.socket(zmq.DEALER) as stranger, shells.context.socket(zmq.DEALER) as other:
+        for socket, name in ((stranger, b"stranger"), (other, b"other")):
+            socket.linger = 0
+            socket.routing_id = name
+            socket.connect(router.endpoints[0])
+        for frames in garbage:  # the last of them costs the stranger its connection
             stranger.send_multipart(frames)
-        stranger.send_multipart(encode(message()))
+        other.send_multipart(encode(message()))
         loop.run()
     assert loop.error is None
     malformed = loop.core.of(Malformed)
