@@ -208,8 +208,11 @@ class CoordinatorCore:
 
         What a process said before it was told its incarnation, or under a former one, is old; and
         so is what it said to the coordinator before this one: numbers taken are of that session.
+        Who has no session, an observer, names no coordinator.
         """
-        if message.incarnation != member.incarnation or message.target != self.members.start:
+        if message.incarnation != member.incarnation:
+            return False
+        if message.target not in (0, self.members.start):
             return False
         return member.session.heard(message, now)
 

@@ -297,7 +297,7 @@ def test_a_declaration_that_makes_no_sense_is_refused(change, told):
     rig = Rig().base()
     good = declare(epochs=10)
     replica = rig.join("replica")
-    message = Message(replica.incarnation, 1, replace(good, **change), target=1)
+    message = Message(replica.incarnation, 1, replace(good, **change))
     rig.event(Received("front", message, (), replica.peer))
     (refused,) = replica.got(Refused)
     assert refused.code == "bad_request"
