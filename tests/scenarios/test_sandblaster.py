@@ -92,7 +92,8 @@ def play(
 ):  # fmt: skip
     """Play until the end of the search; return the cluster, and what was watched."""
     limits = ClusterSettings(**{"replicas": 3, "shards": 2, "block_bytes_max": 64, **cluster})
-    plan = quadratic_plan(problem, lbfgs, limits, training)
+    cost = {"batch": LBFGS.portion}  # the network's cost of a gradient is that of a portion
+    plan = quadratic_plan(problem, lbfgs, limits, {**cost, **(training or {})})
     costs = {"gradient_ms": 40, "gradient_spread": 0.5}
     made = Cluster(plan, NetworkSettings(**{"costs": costs, **(network or {})}), seed)
     watch = watch(problem)

@@ -27,8 +27,7 @@ from zmqps.optim.vectors import (
     Operation,
 )
 
-X: Final = "x"
-"""The parameters."""
+X: Final = "x"  # the parameters
 G: Final = "lbfgs/g"
 TRIAL: Final = "lbfgs/trial"
 TRIAL_G: Final = "lbfgs/trial_g"
@@ -37,11 +36,8 @@ WORKING: Final = (G, TRIAL, TRIAL_G, DIRECTION)
 
 Curvature = Literal["skip", "damp"]
 
-SLOPE_LEAST = 1e-16
-"""A pair with s · y at most this times y · y says nothing about curvature, and is bad."""
-
-DAMPED = 0.2
-"""Damping makes s · y at least this share of s · s / γ."""
+SLOPE_LEAST = 1e-16  # a pair with s · y at most this times y · y says nothing, and is bad
+DAMPED = 0.2  # damping makes s · y at least this share of s · s / γ
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +139,10 @@ class Result:
 Search = Generator[Request, tuple[float, ...], Result]
 
 
-def minimise(limits: Limits, state: State | None = None) -> Search:
+def minimise(limits: Limits, state: State | None = None, *, moved: bool = False) -> Search:
     """Minimise from vector "x" on; from `state`, with the vectors as they were then.
 
+    `moved`: the function may not be that of the state; loss and gradient are computed anew.
     Ends with a `Result`; "x", "lbfgs/g" and the history are those of its state, so that one can go
     on from it with other limits.
     """
@@ -155,11 +152,13 @@ def minimise(limits: Limits, state: State | None = None) -> Search:
     elif not state.adopted:
         state = yield from _adopted(state)
         yield Iterated(state)
+    if moved:
+        state = yield from _rebatched(limits, state)
     result = _converged(limits, state) or _spent(limits, state)
     while result is None:
         before = state
         if limits.batches and state.iteration:
-            state = yield from _rebatched(state)
+            state = yield from _rebatched(limits, state)
             if result := _converged(limits, state):
                 break
         found = yield from _iteration(limits, state)
@@ -190,9 +189,9 @@ def _adopted(state: State) -> Generator[Request, tuple[float, ...], State]:
     return replace(state, adopted=True)
 
 
-def _rebatched(state: State) -> Generator[Request, tuple[float, ...], State]:
+def _rebatched(limits: Limits, state: State) -> Generator[Request, tuple[float, ...], State]:
     """Evaluate the same point on the next batch: differences of gradients need one batch."""
-    (loss,) = yield Evaluate(X, G, state.iteration)
+    (loss,) = yield Evaluate(X, G, _batch(limits, state))
     names = _names(state.pairs)
     answer = yield Operate((*(Dot(G, name) for name in names), Dot(G, G), Largest(G)))
     *products, square, largest = answer
@@ -217,8 +216,7 @@ def _iteration(
     operations: tuple[Operation, ...] = (Combine(DIRECTION, factors, names), Dot(DIRECTION, G))
     (slope,) = yield Operate((*operations, *_move(first)))
     search = LineSearch(Point(0.0, state.loss, slope), first)
-    batch = state.iteration if limits.batches else 0
-    placed = first
+    batch, placed = _batch(limits, state), first
     while not search.done:
         if search.step != placed:
             yield Operate(_move(search.step))
@@ -370,6 +368,10 @@ def _spent(limits: Limits, state: State) -> Result | None:
     if state.evaluations >= limits.evaluations:
         return Result("evaluations", f"{state.evaluations} evaluations are the limit", state)
     return None
+
+
+def _batch(limits: Limits, state: State) -> int:
+    return state.iteration if limits.batches else 0
 
 
 def _move(step: float) -> tuple[Operation, ...]:

@@ -178,12 +178,19 @@ class LbfgsSettings(Settings):
         description="Samples of an iteration's loss: the whole training set, or so many, new ones "
         "in each iteration.",
     )
-    portion: int = Field(
-        default=256,
-        ge=1,
-        le=1 << 31,
+    portion: Literal["auto"] | Annotated[int, Field(ge=1, le=1 << 31)] = Field(
+        default="auto",
         description="Samples that are handed out at a time. The smaller, the less is lost with a "
-        "replica and the better the load is balanced; the larger, the less handing out costs.",
+        "replica and the better the load is balanced; the larger, the less handing out costs. "
+        "auto: as many as take 50 ms to compute, by the first ones; at most a quarter of a "
+        "replica's share of the batch.",
+    )
+    copies: int = Field(
+        default=2,
+        ge=1,
+        le=100,
+        description="Replicas that compute the same portion, at most, when there is no other one "
+        "left; the first result counts. 1: no backup copies.",
     )
     send_every: int = Field(
         default=8,

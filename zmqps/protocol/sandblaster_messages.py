@@ -49,10 +49,14 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class PortionDone:
-    """A replica has computed a portion and accrued its gradient: it can take another one."""
+    """A replica has computed a portion and accrued its gradient: it can take another one.
+
+    `compute_ms`: what that took.
+    """
 
     evaluation: int
     portion: int
+    compute_ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from zmqps.runs.words import (
     headline,
     in_order,
     items,
+    iterates,
     number,
     span,
     sparks,
@@ -125,14 +126,17 @@ class Lines:
 
 def line(tree: Tree) -> str:
     """Return the run in one line."""
-    progress = subtree(tree, "progress")
+    progress, search = subtree(tree, "progress"), subtree(tree, "lbfgs")
+    loss = search if iterates(tree) else progress
     parts = [f"{span(tree.get('seconds'))}  {headline(tree)}"]
     if progress.get("steps"):
         told = {
             "{} done": number(progress.get("fraction"), ".0%"),
-            "{}": count(progress.get("steps"), "step"),
+            "iteration {}": number(search.get("iteration")),
+            "{}": count(progress.get("steps"), "portion" if iterates(tree) else "step"),
             "{} images/s": number(progress.get("images_per_s")),
-            "loss {}": number(progress.get("loss"), ".4f"),
+            "loss {}": number(loss.get("loss"), ".4f"),
+            "max |g| {}": number(search.get("gradient_max"), ".2g"),
             "test accuracy {}": number(accuracy(tree), ".4f"),
             "staleness {}": staleness(progress),
         }
@@ -245,8 +249,22 @@ def _bar(progress: Tree, left: float | None) -> Table:
 
 
 def _figures(tree: Tree) -> Table:
-    progress = subtree(tree, "progress")
-    rows = [
+    progress, search = subtree(tree, "progress"), subtree(tree, "lbfgs")
+    done = f"{number(search.get('portions_counted'))} of {number(search.get('portions'))}"
+    searching = [
+        {
+            "loss": number(search.get("loss"), ".4f"),
+            "images/s": number(progress.get("images_per_s")),
+            "iteration": number(search.get("iteration")),
+            "epochs": number(progress.get("epochs"), ".2f"),
+        },
+        {
+            "max |g|": number(search.get("gradient_max"), ".2g"),
+            "evaluations": number(search.get("evaluations")),
+            "portions": NOTHING if search.get("portions") is None else done,
+        },
+    ]
+    downpour = [
         {
             "loss": number(progress.get("loss"), ".4f"),
             "images/s": number(progress.get("images_per_s")),
@@ -259,6 +277,7 @@ def _figures(tree: Tree) -> Table:
             "fetches": number(progress.get("fetches")),
         },
     ]
+    rows = searching if iterates(tree) else downpour
     grid = Table.grid(padding=(0, 3, 0, 0))
     for _ in rows[0]:
         grid.add_column(no_wrap=True)

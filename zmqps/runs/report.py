@@ -8,31 +8,37 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from zmqps.runs.progress import panel, table
-from zmqps.runs.words import NOTHING, clean, count, in_order, items, number, span
+from zmqps.runs.words import (
+    NOTHING,
+    clean,
+    count,
+    in_order,
+    items,
+    iterates,
+    number,
+    span,
+    subtree,
+)
 
 CURVE = "curve.png"
 PANEL_LINES = 11  # of the panel, without rows and problems
 ENDLESS = 10_000  # lines: everything is shown
+SMALL_MS = 10.0
+"""A portion that takes less costs more than a few hundredths of that to hand out."""
 
 
 def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
     """Return the summary of a run, for people; what it lacks is left out or a dash."""
     summary = clean(summary)
-    stale = summary.get("staleness")
-    stale = stale if isinstance(stale, Mapping) else {}
     curve = run_dir / CURVE
     lines = {
         "test accuracy": number(summary.get("final_accuracy"), ".4f"),
         "test loss": number(summary.get("final_loss"), ".4f"),
-        "trained": f"{span(summary.get('seconds'))}, {count(summary.get('steps'), 'step')}, "
+        "trained": f"{span(summary.get('seconds'))}, "
+        f"{count(summary.get('steps'), 'portion' if iterates(summary) else 'step')}, "
         f"{number(summary.get('epochs'), '.2f')} epochs",
         "images/s": number(summary.get("images_per_s")),
-        "staleness": f"mean {number(stale.get('mean'), '.2f')}, max {number(stale.get('max'))}",
-        "pushes": f"{number(summary.get('pushes_applied'))} applied{_since(summary)}"
-        + "".join(
-            f", {one.get('name')} {number(one.get('share_of_pushes'), '.0%')}"
-            for one in in_order(items(summary, "replicas"))[:8]
-        ),
+        **(_search(summary) if iterates(summary) else _pushes(summary)),
         "pushes lost": summary.get("pushes_lost") or None,
         "ended": summary.get("error") or summary.get("reason"),
         "run folder": run_dir,
@@ -40,6 +46,41 @@ def report(run_dir: Path, summary: Mapping[str, Any]) -> str:
     }
     told = [f"{name:14} {value}" for name, value in lines.items() if value not in (None, NOTHING)]
     return "\n".join([*told, *(f"problem        {one}" for one in items(summary, "problems"))])
+
+
+def _pushes(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Say what became of the gradients under Downpour."""
+    stale = subtree(summary, "staleness")
+    return {
+        "staleness": f"mean {number(stale.get('mean'), '.2f')}, max {number(stale.get('max'))}",
+        "pushes": f"{number(summary.get('pushes_applied'))} applied{_since(summary)}"
+        + "".join(
+            f", {one.get('name')} {number(one.get('share_of_pushes'), '.0%')}"
+            for one in in_order(items(summary, "replicas"))[:8]
+        ),
+    }
+
+
+def _search(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Say where L-BFGS stands, and how the portions were shared."""
+    search, replicas = subtree(summary, "lbfgs"), in_order(items(summary, "replicas"))
+    images = sum(one.get("images") or 0 for one in replicas)
+    size, took_ms = search.get("portion"), search.get("portion_ms")
+    fitting = search.get("portion_fitting") or 0
+    small = took_ms is not None and took_ms < SMALL_MS and 2 * (size or 0) < fitting
+    advice = f" is little for the cost of handing out: auto takes {fitting:,}" if small else ""
+    return {
+        "search": f"{count(search.get('iterations'), 'iteration')}, "
+        f"{count(search.get('evaluations'), 'evaluation')}, "
+        f"loss {number(search.get('loss'), '.6g')}, "
+        f"max |g| {number(search.get('gradient_max'), '.2g')}",
+        "portions": f"{number(size)} samples, {number(took_ms, '.3g')} ms each{advice}",
+        "shares": ", ".join(
+            f"{one.get('name')} {number((one.get('images') or 0) / images, '.0%')}"
+            for one in replicas[:8]
+            if images
+        ),
+    }
 
 
 def _since(summary: Mapping[str, Any]) -> str:

@@ -30,6 +30,11 @@ def accuracy(tree: Tree) -> object:
     return found[-1] if found else subtree(tree, "progress").get("accuracy")
 
 
+def iterates(tree: Tree) -> bool:
+    """Say whether this run, of which a status or summary is given, is one of L-BFGS."""
+    return subtree(tree, "lbfgs").get("portion") is not None
+
+
 def number(value: object, form: str = ",") -> str:
     """Return a number in this form (whole ones with thousands apart); a dash for no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,7 +1,12 @@
-"""`curve.png`: loss, test accuracy and staleness of a run, against time and against steps."""
+"""`curve.png`: the course of a run against time, and against its work.
+
+Downpour: loss, test accuracy and staleness; work is steps. L-BFGS: the loss and the largest
+component of the gradient after each iteration, and test accuracy; work is iterations.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +33,19 @@ def draw_curve(rows: Sequence[MetricsRow], title: str, path: Path) -> None:
     FigureCanvasAgg(figure)
     grid = figure.subplots(3, 2, sharex="col", sharey="row", height_ratios=(3, 3, 2))
     figure.suptitle(title, fontsize=14, parse_math=False)
-    for column, (name, label) in enumerate(
-        (("seconds", "seconds"), ("steps", "steps of all replicas"))
-    ):
-        _loss(grid[0][column], rows, name)
+    search = any(row.iteration is not None for row in rows)
+    work = ("iteration", "iterations") if search else ("steps", "steps of all replicas")
+    rows = _at_iterations(rows) if search else rows
+    last, about_last = (_gradient, "max |g|") if search else (_staleness, "staleness")
+    for column, (name, label) in enumerate((("seconds", "seconds"), work)):
+        _loss(grid[0][column], rows, name, "objective" if search else "loss")
         _accuracy(grid[1][column], rows, name)
-        _staleness(grid[2][column], rows, name)
+        last(grid[2][column], rows, name)
         grid[2][column].set_xlabel(label)
         for row in range(3):
             grid[row][column].grid(alpha=0.25)
             grid[row][column].set_xlim(left=0)
-    for row, label in enumerate(("loss", "test accuracy", "staleness")):
+    for row, label in enumerate(("loss", "test accuracy", about_last)):
         grid[row][0].set_ylabel(label)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -48,9 +55,11 @@ def draw_curve(rows: Sequence[MetricsRow], title: str, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _loss(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
-    at, training = _points(rows, name, "loss")
-    if at:
+def _loss(axes: Any, rows: Sequence[MetricsRow], name: str, value: str) -> None:
+    at, training = _points(rows, name, value)
+    if at and value == "objective":
+        axes.plot(at, training, color=LOSS, linewidth=1.8, label="each iteration")
+    elif at:
         axes.plot(at, training, color=LOSS, alpha=0.3, linewidth=1)
         axes.plot(at, _smoothed(training), color=LOSS, linewidth=1.8, label="training")
     at, test = _points(rows, name, "test_loss")
@@ -81,6 +90,13 @@ def _accuracy(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
     )
 
 
+def _gradient(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
+    at, values = _points(rows, name, "gradient_max")
+    axes.plot(at, values, color=STALENESS, linewidth=1.8)
+    if any(value > 0 for value in values):
+        axes.set_yscale("log")
+
+
 def _staleness(axes: Any, rows: Sequence[MetricsRow], name: str) -> None:
     at, values = _points(rows, name, "staleness_mean")
     if at:
@@ -98,6 +114,15 @@ def _points(rows: Sequence[MetricsRow], name: str, value: str) -> tuple[list[flo
     found = [(getattr(row, name), getattr(row, value)) for row in rows]
     points = [(at, y) for at, y in found if y is not None and math.isfinite(y)]
     return [at for at, _ in points], [y for _, y in points]
+
+
+def _at_iterations(rows: Sequence[MetricsRow]) -> list[MetricsRow]:
+    """Return the rows, each with the iteration that it belongs to: the last one before it."""
+    last, found = 0, []
+    for row in rows:
+        last = last if row.iteration is None else row.iteration
+        found.append(replace(row, iteration=last))
+    return found
 
 
 def _smoothed(values: list[float]) -> list[float]:

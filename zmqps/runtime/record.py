@@ -1,7 +1,8 @@
 """What a run leaves in its folder: metrics.csv, summary.json, curve.png, manifests of checkpoints.
 
 `metrics.csv` has the fields of `MetricsRow` as columns, one row every `status_every_ms` in which
-there were steps and one for each evaluation; a run that goes on adds to what is there.
+there were steps, one for each evaluation and one for each iteration of L-BFGS; a run that goes on
+adds to what is there.
 """
 
 import csv

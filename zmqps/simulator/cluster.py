@@ -223,13 +223,15 @@ class Cluster:
         costs, computing = self.settings.costs, self.plan.computing()
         took_s = 0.0
 
-        def gradient_s(_: object) -> float:
+        def gradient_s(task: object) -> float:
             nonlocal took_s
             took_ms = costs.gradient_ms
             if isinstance(took_ms, tuple):
                 took_ms = took_ms[self.random.randrange(len(took_ms))]
             spread = costs.gradient_spread * (2 * self.random.random() - 1)
             took_s = took_ms / 1e3 * (1 + spread)
+            if isinstance(task, PortionTask):
+                took_s *= (task.portion.stop - task.portion.start) / self.plan.training.batch
             return took_s
 
         def gradient(task: GradientTask) -> GradientResult:

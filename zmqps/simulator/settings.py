@@ -44,7 +44,9 @@ class CostSettings(Settings):
     """What work takes, in virtual time."""
 
     gradient_ms: Duration | Annotated[tuple[Duration, ...], Field(min_length=1)] = Field(
-        10.0, description="One gradient of one batch; of several numbers, each takes one, drawn."
+        10.0,
+        description="One gradient of one batch; of several numbers, each takes one, drawn. "
+        "A portion under L-BFGS takes as many times as long as it has samples of training.batch.",
     )
     gradient_spread: Share = Field(
         0.1, description="A gradient takes up to this share more or less."

@@ -237,3 +237,21 @@ def test_the_panel_ends_with_done():
 def test_the_pushes_of_a_resumed_run_are_those_since_it_went_on(tmp_path, steps, told):
     text = report(tmp_path, {"steps": steps, "pushes_applied": 142, "pushes_per_step": 1.0})
     assert any(line.endswith(told) for line in text.splitlines() if line.startswith("pushes"))
+
+
+SEARCH = TREE | {
+    "lbfgs": {
+        "iteration": 12, "evaluations": 14, "loss": 0.12345, "gradient_max": 0.0321,
+        "portions": 40, "portions_counted": 17, "portion": 256,
+    }
+}  # fmt: skip
+
+
+def test_a_search_is_shown_by_its_iterations():
+    text = drawn(progress.panel(SEARCH, "conv", 24))
+    for told in ("loss 0.1235", "iteration 12", "max |g| 0.032", "evaluations 14"):
+        assert told in text
+    assert "portions 17 of 40" in text and "staleness" not in text
+    line = progress.line(SEARCH)
+    assert "iteration 12, 1,234 portions" in line
+    assert "loss 0.1235, max |g| 0.032, test accuracy 0.8600" in line

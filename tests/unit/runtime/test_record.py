@@ -1,9 +1,11 @@
 import csv
 import json
 import os
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from safetensors.numpy import save_file
 
 from zmqps.actors.coordinator.checkpoints import Checkpoints
@@ -27,6 +29,7 @@ ROWS = (
     MetricsRow(0.5, 10, 640, 0.64, 1280.0, 2.125, 10, 9, 0.5, 2, 2),
     MetricsRow(1.0, 20, 1280, 1.28, test_loss=0.5, test_accuracy=0.875),
     MetricsRow(1.5, 30, 1920, None, None, float("inf"), 30, 29, None, None, 1),
+    MetricsRow(1.6, 31, 1984, 1.94, iteration=4, objective=0.25, gradient_max=1e-5),
 )
 
 
@@ -43,7 +46,8 @@ def test_the_first_line_names_the_columns(tmp_path):
     with (tmp_path / "metrics.csv").open() as file:
         first, *rows = csv.reader(file)
     assert tuple(first) == COLUMNS
-    assert rows[1][:4] + rows[1][-2:] == ["1", "20", "1280", "1.28", "0.5", "0.875"]
+    assert rows[1][:4] + rows[1][-5:-3] == ["1", "20", "1280", "1.28", "0.5", "0.875"]
+    assert rows[3][-3:] == ["4", "0.25", "1e-05"]
     assert rows[1][5] == ""
 
 
@@ -58,10 +62,12 @@ def test_a_row_that_was_cut_short_is_left_alone(tmp_path):
     Record(tmp_path).append(AppendMetrics(ROWS[:2]))
     path.write_bytes(path.read_bytes()[:-9])
     Record(tmp_path).append(AppendMetrics(ROWS[2:]))
-    assert read_metrics(path) == [ROWS[0], ROWS[2]]
+    assert read_metrics(path) == [ROWS[0], *ROWS[2:]]
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n" + "x," * 12 + "x\n"])
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n1,2\n", ",".join(COLUMNS) + "\n" + "x," * (len(COLUMNS) - 1) + "x\n"]
+)
 def test_what_is_no_metrics_has_no_rows(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)
     assert read_metrics(tmp_path / "metrics.csv") == []
@@ -86,7 +92,17 @@ def test_the_summary_is_written_whole_with_the_curve(tmp_path):
         "summary.json",
     ]
     record.append(AppendMetrics(ROWS[:1]))
-    assert len(read_metrics(tmp_path / "metrics.csv")) == 4
+    assert len(read_metrics(tmp_path / "metrics.csv")) == 5
+
+
+def test_the_curve_of_a_search_is_one_of_its_iterations(tmp_path):
+    texts = []
+    for rows in (ROWS, ROWS[:3]):
+        record = Record(tmp_path / str(len(rows)))
+        record.append(AppendMetrics(rows))
+        with patch.object(Axes, "set_xlabel", lambda _, text: texts.append(text) if text else None):
+            record.summary(WriteSummary({"run": "x"}))
+    assert texts == ["seconds", "iterations", "seconds", "steps of all replicas"]
 
 
 def test_a_run_without_a_step_has_a_summary_and_no_curve(tmp_path):

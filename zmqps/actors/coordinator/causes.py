@@ -6,10 +6,11 @@ How it ends then, phase by phase, is `ending`.
 import re
 from collections import deque
 
-from zmqps.actors.base import Effect, Note
+from zmqps.actors.base import Effect, Note, Work
 from zmqps.actors.coordinator.ending import Ending
 from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.run import reached
+from zmqps.actors.coordinator.tasks import AppendMetrics
 from zmqps.actors.coordinator.training import Training
 from zmqps.actors.coordinator.waiting import Waiting
 from zmqps.protocol import events
@@ -58,6 +59,8 @@ class Causes:
         if search is None:
             return []
         effects = search.advance(now)
+        if rows := search.rows(self.training.figures, now):
+            effects.append(Work(AppendMetrics(rows)))
         if search.problem:
             return [*effects, *self.end("L-BFGS cannot go on", now, error=search.problem)]
         if search.result is not None:

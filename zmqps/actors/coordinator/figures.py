@@ -235,6 +235,10 @@ class Figures:
 
     # --- Rows ---------------------------------------------------------------------------------
 
+    def row_of(self, now: float, **values: Any) -> MetricsRow:
+        """Return a row of something else that has happened: where the run is, and these values."""
+        return MetricsRow(self.seconds(now), self.steps, self.images, self.epochs, **values)
+
     def row(self, now: float) -> MetricsRow:
         """Return a row of the metrics; the next one's loss begins here."""
         steps = self._totals["steps"] - self._row_steps

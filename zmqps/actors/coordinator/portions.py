@@ -7,12 +7,9 @@ result names exactly the portions in it, and is accepted as a whole or not at al
 counts once.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-COPIES_MAX = 2
-"""Replicas that compute the same portion at a time; when all of them stop, they are gone after a
-while, and it is free again."""
 
 
 @dataclass(slots=True)
@@ -31,17 +28,23 @@ class Portions:
     """Portions 0 to `count` - 1 of `samples` samples, `size` each (the last may be smaller).
 
     Every portion is free, with one or more holders, or counted. `ahead`: portions given to a
-    replica that it has not computed yet, so that it need not wait for the next one.
+    replica that it has not computed yet, so that it need not wait for the next one. `copies`:
+    replicas that have the same portion at a time; when all of them stop, they are gone after a
+    while, and it is free again.
     """
 
-    def __init__(self, samples: int, size: int, replicas: Iterable[int], *, ahead: int = 2):
+    def __init__(
+        self, samples: int, size: int, replicas: Iterable[int], *, ahead: int = 2, copies: int = 2
+    ):
         self.samples, self.size = samples, size
         self.count = -(-samples // size)
         self.counted: set[int] = set()
-        self.ahead = ahead
+        self.ahead, self.copies = ahead, copies
         self.handed_again = 0
         self.refused = 0
-        self._free = set(range(self.count))
+        self._free = list(range(self.count))  # in order
+        self._held: dict[int, list[int]] = {}  # who has a portion, and has not had it counted
+        self._single: dict[int, None] = {}  # not counted, and held by fewer than `copies`
         self._holders: dict[int, _Holder] = {}
         there = list(replicas)
         for place, replica in enumerate(there):
@@ -58,19 +61,22 @@ class Portions:
 
     def join(self, replica: int) -> None:
         """Let a replica take part."""
-        self._holders.setdefault(replica, _Holder(min(self._free, default=0)))
+        if replica not in self._holders:
+            self._holders[replica] = _Holder(self._free[0] if self._free else 0)
 
     def leave(self, replica: int) -> None:
         """Take back what a replica held: what it has sent, and is not counted yet, may be lost."""
         holder = self._holders.pop(replica, None)
         if holder is not None:
-            self._release([*holder.queued, *holder.accrued])
+            for portion in (*holder.queued, *holder.accrued):
+                self._drop(replica, portion)
 
     def hand(self, replica: int) -> list[int]:
         """Give a replica what it may take: free portions, or copies when it is idle."""
         holder, handed = self._holders[replica], []
         while len(holder.queued) < self.ahead and self._free:
-            handed.append(self._take(holder))
+            handed.append(self._next(holder))
+            self._give(replica, holder, handed[-1])
         if not holder.queued and not self._free:
             handed += self._copy(replica, holder)
         return handed
@@ -92,57 +98,76 @@ class Portions:
             return False
         counts = bool(named) and self.counted.isdisjoint(named) and len(set(named)) == len(named)
         counts = counts and set(named) <= set(holder.accrued)
+        if counts:
+            self.counted.update(named)
+        self.refused += not counts
         for place in (holder.queued, holder.accrued):
+            settled = [portion for portion in place if portion in named]
             place[:] = [portion for portion in place if portion not in named]
-        if not counts:
-            self.refused += 1
-            self._release(named)
-            return False
-        self.counted.update(named)
-        self._free.difference_update(named)
-        return True
-
-    def holders(self, portion: int) -> list[int]:
-        """Return the replicas that have a portion and have not had it counted."""
-        return [who for who, h in self._holders.items() if portion in (*h.queued, *h.accrued)]
+            for portion in settled:
+                self._drop(replica, portion)
+        return counts
 
     def check_invariants(self) -> None:
         """Every portion is in one place: free, held, or counted."""
-        held = {p for h in self._holders.values() for p in (*h.queued, *h.accrued)}
-        assert not self._free & self.counted
-        assert not self._free & held
-        assert self._free | held | self.counted == set(range(self.count))
-        for holder in self._holders.values():
-            assert len({*holder.queued, *holder.accrued}) == len(holder.queued + holder.accrued)
+        held: dict[int, list[int]] = {}
+        for who, holder in self._holders.items():
+            both = [*holder.queued, *holder.accrued]
+            assert len(set(both)) == len(both)
             assert len(holder.queued) <= self.ahead
+            for portion in both:
+                held.setdefault(portion, []).append(who)
+        assert {p: sorted(who) for p, who in self._held.items()} == {
+            p: sorted(who) for p, who in held.items()
+        }
+        assert all(len(who) <= self.copies for who in held.values())
+        few = {p for p, who in held.items() if len(who) < self.copies}
+        assert set(self._single) == few - self.counted
+        free = set(self._free)
+        assert self._free == sorted(free)
+        assert not free & self.counted and not free & set(held)
+        assert free | set(held) | self.counted == set(range(self.count))
 
-    def _take(self, holder: _Holder) -> int:
+    def _next(self, holder: _Holder) -> int:
         """Take the free portion at the replica's place, or the first after it, going round."""
-        if holder.at not in self._free:
-            later = [portion for portion in self._free if portion > holder.at]
-            holder.at = min(later) if later else min(self._free)
-        portion = holder.at
-        self._free.remove(portion)
+        portion = self._free.pop(bisect_left(self._free, holder.at) % len(self._free))
         holder.at = (portion + 1) % self.count
-        holder.queued.append(portion)
         return portion
 
     def _copy(self, replica: int, holder: _Holder) -> list[int]:
         """Give an idle replica a copy of what fewest others have, and who has most has first."""
         candidates = []
-        for portion in range(self.count):
-            who = self.holders(portion)
-            if portion not in self.counted and replica not in who and len(who) < COPIES_MAX:
+        for portion in self._single:
+            who = self._held[portion]
+            if replica not in who:
                 waiting = max(len(self._holders[w].queued) for w in who)
                 candidates.append((len(who), -waiting, portion))
         if not candidates:
             return []
         portion = min(candidates)[2]
-        holder.queued.append(portion)
+        self._give(replica, holder, portion)
         self.handed_again += 1
         return [portion]
 
-    def _release(self, portions: Iterable[int]) -> None:
-        for portion in portions:
-            if portion not in self.counted and not self.holders(portion):
-                self._free.add(portion)
+    def _give(self, replica: int, holder: _Holder, portion: int) -> None:
+        holder.queued.append(portion)
+        self._held.setdefault(portion, []).append(replica)
+        self._sort(portion)
+
+    def _drop(self, replica: int, portion: int) -> None:
+        """Let a replica have a portion no more; one that nobody has is free, unless counted."""
+        who = self._held[portion]
+        who.remove(replica)
+        if not who:
+            del self._held[portion]
+            if portion not in self.counted:
+                insort(self._free, portion)
+        self._sort(portion)
+
+    def _sort(self, portion: int) -> None:
+        """Put a portion among those that may be copied, or take it out."""
+        holders = len(self._held.get(portion, ()))
+        if 0 < holders < self.copies and portion not in self.counted:
+            self._single[portion] = None
+        else:
+            self._single.pop(portion, None)

@@ -54,7 +54,7 @@ def status(
     brokers: [{name, forwarded, answered, refused, pending, bytes_forwarded, clients}].
     evaluations: the last [{number, seconds, steps, epochs, loss, accuracy, images}].
     checkpoint: {number, folder (of the last whole one), age_s, saving, failed, problem}.
-    lbfgs: {iteration, evaluations, loss, gradient_max, portions, portions_counted}.
+    lbfgs: {iteration, evaluations, loss, gradient_max, portions, portions_counted, portion}.
     refused: {code: count} of what the coordinator turned away, connections of strangers too;
     turned_away: {name: {code: count}} of what brokers and shards did. problems: the last [text].
     What is not known (yet) is None.
@@ -171,7 +171,8 @@ def summary(training: Training, now: float, about: dict[str, Any]) -> dict[str, 
     resumes; since the last start: `images_per_s` (mean), `pushes_per_step`, `fetches_per_step`,
     `staleness` (mean, max and histogram of block updates), `replicas`, `shards`, `nonfinite`;
     `final_loss` and `final_accuracy` of the last evaluation, and all `evaluations`; `lbfgs` (None
-    under Downpour): why it ended, iterations, evaluations of the loss, the loss, max |g|.
+    under Downpour): why it ended, iterations, evaluations of the loss, the loss, max |g|, samples
+    of a portion, what would fit, and what one took.
     """
     figures, evaluations = training.figures, list(training.evaluations.done)
     steps = figures.session_steps

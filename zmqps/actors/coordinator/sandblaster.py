@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zmqps.actors.base import Effect, Note
+from zmqps.actors.coordinator.figures import Figures
 from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.portion_size import PortionSize
 from zmqps.actors.coordinator.portions import Portions
+from zmqps.actors.coordinator.tasks import MetricsRow
 from zmqps.optim.lbfgs import (
     Evaluate,
     Iterated,
@@ -53,19 +56,22 @@ class _Evaluation:
 class Sandblaster:
     """The loop; `result` is None while it runs.
 
-    `samples` is the size of a batch. `saved` is to be called when what `to_keep` returns is on
-    disk; `reads()` says that somebody reads the vectors of the iterate. `state` is the iterate's
-    (None: the first one), as far as any message to the shards can tell from now on; `kept` is what
-    another coordinator would go on from: the same, or the next one, that they may not have adopted.
+    `samples` is the size of a batch, `replicas` are to share it. `saved` is to be called when what
+    `to_keep` returns is on disk; `reads()` says that somebody reads the vectors of the iterate.
+    `state` is the iterate's (None: the first one), as far as any message to the shards can tell
+    from now on; `kept` is what another coordinator would go on from: the same, or the next one,
+    that they may not have adopted.
     """
 
     def __init__(
         self, members: Members, settings: LbfgsSettings, samples: int, *,
-        reads: Callable[[], bool],
+        replicas: int, reads: Callable[[], bool],
     ):  # fmt: skip
         self.members = members
         self.settings = settings
         self.samples = samples
+        given = None if settings.portion == "auto" else settings.portion
+        self.size = PortionSize(given, samples, replicas)
         self.state: State | None = None
         self.kept: State | None = None
         self.result: Result | None = None
@@ -80,6 +86,7 @@ class Sandblaster:
         self.request = 0  # number of the last order that shards answer
         self._scalars: dict[int, tuple[float, ...]] = {}  # by the incarnations of shards
         self._work: _Evaluation | None = None
+        self._given_up = False  # the evaluation is to begin anew, in portions of another size
         self._settled: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         self._ahead: list[Operation] = []  # before the next operations
         self._gradient = ""  # where the gradients of the newest evaluation are summed
@@ -87,14 +94,16 @@ class Sandblaster:
         self._evaluate_s = self._operate_s = 0.0  # since the last iteration
         self._handed_again = 0
         self._iteration_at = 0.0
+        self._computed_s, self._computed = 0.0, 0  # portions, and what they took
+        self._done: list[State] = []  # that no row of the metrics tells yet
 
     @property
     def running(self) -> bool:
         """Whether it has begun and not ended."""
         return self._search is not None and self.result is None and not self.problem
 
-    def begin(self, kept: Mapping[str, Any], now: float) -> None:
-        """Begin ({}), or go on from a state whose vectors the shards hold.
+    def begin(self, kept: Mapping[str, Any], now: float, *, moved: bool = False) -> None:
+        """Begin ({}), or go on from a state whose vectors the shards hold (see `minimise`).
 
         `kept` is what `to_keep` or `to_plain` returned. Its "evaluation" and "request" are the
         highest numbers ever used: they only rise, so what is on its way of an older one is late.
@@ -111,8 +120,10 @@ class Sandblaster:
             batches=settings.batch != "full",
         )
         self.evaluation, self.request = kept.get("evaluation", 0), kept.get("request", 0)
-        self._search, self.state, self.kept = minimise(limits, state), state, state
+        self._search, self.state, self.kept = minimise(limits, state, moved=moved), state, state
         self._request = self._answer = self._work = None
+        self.size.size = self.size.size or kept.get("portion")
+        self._given_up = False
         self._scalars, self._settled, self._ahead = {}, ([], []), []
         self._iteration_at = now
 
@@ -133,8 +144,15 @@ class Sandblaster:
 
     def computed(self, replica: Member, done: PortionDone) -> None:
         """Note that a replica has computed a portion."""
-        if self._work is not None and done.evaluation == self.evaluation:
-            self._work.portions.computed(replica.incarnation, done.portion)
+        work = self._work
+        if work is None or done.evaluation != self.evaluation:
+            return
+        work.portions.computed(replica.incarnation, done.portion)
+        start, stop = work.portions.bounds(done.portion)
+        took_s, last = done.compute_ms / 1e3, work.portions.count == 1
+        self._computed_s, self._computed = self._computed_s + took_s, self._computed + 1
+        if self.size.computed(stop - start, took_s, last=last):
+            self._given_up = work.portions.size != self.size.size
 
     def sent(self, replica: Member, sent: PortionsSent) -> list[Effect]:
         """Count the portions that all shards have, or refuse them as a whole."""
@@ -166,6 +184,8 @@ class Sandblaster:
     def advance(self, now: float) -> list[Effect]:
         """Do what can be done now."""
         effects: list[Effect] = []
+        if self.running and isinstance(self._request, Evaluate) and self._given_up:
+            self._begin_evaluation(self._request, now)
         while self.running:
             if self._request is not None:
                 self._look(now)
@@ -185,7 +205,7 @@ class Sandblaster:
                 slices = [self._scalars[shard.incarnation] for shard in there]
                 self._operate_s += now - self._operate_began
                 self._answer = join(operations, slices) if shards else None
-            case Evaluate() if self._work is not None and self._work.portions.done:
+            case Evaluate() if self._work and self._work.portions.done and not self._given_up:
                 self._evaluated(self._work, now)
             case Prepared(state) if self._saved and not self._reads():
                 self.state = replace(state, adopted=True)
@@ -255,12 +275,14 @@ class Sandblaster:
 
     def _begin_evaluation(self, request: Evaluate, now: float) -> None:
         self.evaluation += 1
-        self._gradient = request.gradient
+        self._gradient, self._given_up, self._settled = request.gradient, False, ([], [])
         replicas = [replica.incarnation for replica in self._free()]
-        portions = Portions(self.samples, self.settings.portion, replicas)
+        copies = self.settings.copies
+        portions = Portions(self.samples, self.size.next, replicas, copies=copies)
         self._work = _Evaluation(request, portions, now)
 
     def _iterated(self, state: State, now: float) -> Note:
+        self._done.append(state)
         note = events.IterationDone(
             iteration=state.iteration,
             evaluations=state.evaluations,
@@ -278,6 +300,14 @@ class Sandblaster:
         self._evaluate_s = self._operate_s = 0.0
         self._handed_again = 0
         return Note(note)
+
+    def rows(self, figures: Figures, now: float) -> tuple[MetricsRow, ...]:
+        """Return a row of the metrics for each iteration since the last call."""
+        done, self._done = self._done, []
+        return tuple(
+            figures.row_of(now, iteration=s.iteration, objective=s.loss, gradient_max=s.gradient)
+            for s in done
+        )
 
     def _free(self) -> list[Member]:
         return [r for r in self.members.replicas if r.released and not r.stopped]
@@ -300,7 +330,8 @@ class Sandblaster:
     def to_plain(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, plain values."""
         state = self.state.to_plain() if self.state is not None else None
-        return {"state": state, "evaluation": self.evaluation, "request": self.request}
+        numbers = {"evaluation": self.evaluation, "request": self.request}
+        return {"state": state, "portion": self.size.size, **numbers}
 
     def to_keep(self) -> dict[str, Any]:
         """Return what a coordinator that is started anew goes on from, plain values.
@@ -308,13 +339,14 @@ class Sandblaster:
         `evaluation` is ahead, so that it need not be written with each one.
         """
         state = self.kept.to_plain() if self.kept is not None else None
-        return {"state": state, "evaluation": (self.evaluation // NUMBERS + 1) * NUMBERS}
+        ahead = (self.evaluation // NUMBERS + 1) * NUMBERS
+        return {"state": state, "portion": self.size.size, "evaluation": ahead}
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> tuple[int, int, int]:
         """Changes with what `to_keep` returns."""
         iteration = self.kept.iteration if self.kept is not None else -1
-        return iteration, self.evaluation // NUMBERS
+        return iteration, self.evaluation // NUMBERS, self.size.size or 0
 
     @property
     def portions(self) -> Portions | None:
@@ -331,7 +363,14 @@ class Sandblaster:
             "loss": state.loss,
             "gradient_max": state.gradient,
             "skipped": state.skipped,
+            **self.costs(),
         }
+
+    def costs(self) -> dict[str, Any]:
+        """Return the samples of a portion, what would fit, and milliseconds that one took."""
+        mean_ms = 1e3 * self._computed_s / self._computed if self._computed else None
+        size = self.size
+        return {"portion": size.size, "portion_fitting": size.fitting, "portion_ms": mean_ms}
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""
@@ -340,9 +379,9 @@ class Sandblaster:
 
 
 def search_tree(search: Sandblaster | None) -> dict[str, Any]:
-    """Return the tree "lbfgs" of the status; its values are None before the first iteration."""
-    state = search.state if search is not None else None
-    portions = search.portions if search is not None else None
+    """Return the tree "lbfgs" of the status; what is not known, under Downpour all, is None."""
+    state = search.state if search else None
+    portions = search.portions if search else None
     return {
         "iteration": state.iteration if state else None,
         "evaluations": state.evaluations if state else None,
@@ -350,4 +389,5 @@ def search_tree(search: Sandblaster | None) -> dict[str, Any]:
         "gradient_max": state.gradient if state else None,
         "portions": portions.count if portions else None,
         "portions_counted": len(portions.counted) if portions else None,
+        "portion": search.size.size if search else None,
     }

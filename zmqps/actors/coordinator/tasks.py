@@ -13,7 +13,8 @@ class MetricsRow:
     `pushes_acked` and `fetches` are totals since the last start. `staleness_mean` and
     `staleness_max` are those of all block updates since the last start (63 means 63 or more).
     `replicas` is how many train. `test_loss` and `test_accuracy` stand only in the row of an
-    evaluation.
+    evaluation; `iteration`, `objective` (the loss of its batch) and `gradient_max` only in the row
+    of an iteration of L-BFGS.
     """
 
     seconds: float
@@ -29,6 +30,9 @@ class MetricsRow:
     replicas: int | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
+    iteration: int | None = None
+    objective: float | None = None
+    gradient_max: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.run import EvaluationPlan, Standing, is_warm
 from zmqps.actors.coordinator.sandblaster import Sandblaster
 from zmqps.actors.coordinator.seats import Seats
-from zmqps.actors.coordinator.tasks import AppendMetrics, MetricsRow
+from zmqps.actors.coordinator.tasks import AppendMetrics
 from zmqps.actors.coordinator.waiting import Wait
 from zmqps.optim.settings import LbfgsSettings
 from zmqps.protocol import events
@@ -125,14 +125,7 @@ class Training:
         at = {"seconds": seconds, "steps": steps, "epochs": epochs}
         if not self.evaluations.received(member, result, at):
             return []
-        row = MetricsRow(
-            seconds,
-            steps,
-            figures.images,
-            epochs,
-            test_loss=result.loss,
-            test_accuracy=result.accuracy,
-        )
+        row = figures.row_of(now, test_loss=result.loss, test_accuracy=result.accuracy)
         note = events.EvaluationDone(
             result.number, result.loss, result.accuracy, result.images, result.seconds
         )
@@ -275,10 +268,11 @@ class Training:
         """Begin the search, or go on from the checkpoint's state."""
         samples = agreement.images if settings.batch == "full" else settings.batch
         made = Sandblaster(
-            self.members, settings, samples,
+            self.members, settings, samples, replicas=self.cluster.replicas,
             reads=lambda: self.checkpoints.busy or self.evaluations.busy,
         )  # fmt: skip
-        made.begin(self._lbfgs or {}, now)
+        before = self.restored.get("terms", agreement.terms)  # l2, say, or the batch
+        made.begin(self._lbfgs or {}, now, moved=before != agreement.terms)
         return made
 
     def kept(self, state: Mapping[str, Any]) -> None:

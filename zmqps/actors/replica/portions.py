@@ -125,6 +125,8 @@ class PortionCore:
                 effects.append(Post("control", measured))
             case Posted(LeaveOrder(error)):
                 return [Exit(error)]
+            case Posted(Released()):
+                self._released, self._waiting_since = True, now
             case Posted(PushesLostResult(count)):
                 self.totals.pushes_lost += count
             case Posted(item):
@@ -152,8 +154,6 @@ class PortionCore:
                 self._queue.append(portion)
             case Connected(welcome):
                 self._begin(welcome.incarnation)
-            case Released():
-                self._released = True
             case FetchResult() as result if self._computing:
                 self._fetched = result
             case FetchResult() as result:
@@ -226,7 +226,8 @@ class PortionCore:
         self._sum.loss_sum += result.loss_sum
         self._sum.correct += result.correct
         self._sum.samples += result.samples
-        done = PortionDone(portion.evaluation, portion.portion)
+        took_ms = (result.batch_s + result.gradient_s) * 1e3
+        done = PortionDone(portion.evaluation, portion.portion, took_ms)
         return [Note(note), Post("control", done)]
 
     def _pushed(self, number: int) -> list[Effect]:

@@ -125,7 +125,7 @@ def test_the_parameters_themselves_are_fetched_by_no_name(player):
 def test_what_is_done_is_told_and_a_sum_is_pushed_every_few_portions():
     player = computing(0, 1, 2)
     effects = player.computed(1.0)
-    assert items(effects, "control", PortionDone) == [PortionDone(1, 0)]
+    assert items(effects, "control", PortionDone) == [PortionDone(1, 0, pytest.approx(300.0))]
     (note,) = notes(effects, events.PortionComputed)
     assert (note.portion, note.samples, note.loss) == (0, SIZE, 1 / SIZE)
     assert player.pushes == []
@@ -133,6 +133,15 @@ def test_what_is_done_is_told_and_a_sum_is_pushed_every_few_portions():
     (push,) = player.pushes
     assert (push.gradients, push.evaluation, push.incarnation) == (2, 1, 7)
     assert same(push.arrays, filled(LAYOUT, 3.0))
+
+
+def test_it_has_waited_since_it_was_released():
+    player = Player()  # the clock does not begin at zero
+    player.now += 2.0
+    player.hand(0)
+    player.fetched()
+    (note,) = notes(player.computed(), events.PortionComputed)
+    assert note.waited_ms == pytest.approx(2000.0)
 
 
 def test_the_rest_is_pushed_when_there_are_no_more_portions():
