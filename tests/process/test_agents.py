@@ -15,9 +15,11 @@ import pytest
 from zmqps.consensus.recursion import run
 from zmqps.jobfile.consensus import load_problem
 from zmqps.protocol.agent_messages import Waiting
+from zmqps.protocol.messages import Message
 from zmqps.protocol.settings import ClusterSettings
-from zmqps.protocol.wire import decode
+from zmqps.protocol.wire import decode, encode
 from zmqps.runtime import transport
+from zmqps.runtime.security_keys import read_keys
 
 RING = {
     "topology": "ring",
@@ -166,6 +168,54 @@ def test_agents_of_different_problems_refuse_each_other(place):
         code, _, err = command.end()
         assert code == 1
         assert err == "zmqps: agents 0 and 1 run with different settings\n"
+
+
+def stranger(address, keys=None):
+    """Call an agent as agent 1 would; return what it answers, if anything, within a while."""
+    with transport.new_context() as context:
+        at = f"tcp://{address}"
+        dealer = transport.open_dealer(context, at, b"eve", ClusterSettings(), keys, "agent")
+        dealer.send_multipart(encode(Message(0, 1, Waiting(1, 0, 0, "p"))))
+        heard = dealer.poll(20_000 if keys else 1_000)
+        answer = decode(dealer.recv_multipart())[0].body if heard else None
+        dealer.close(linger=0)
+    return answer
+
+
+def test_strangers_and_who_poses_as_another_are_turned_away(place):
+    """Agent 0 waits for agent 1, and hears somebody without a key, then agent 7 in its name."""
+    assert place.run("keys", "keys", "agent", "agent-7")[0] == 0
+    addresses = free_addresses(2)
+    file = write(place, topology="path", num_agents=2, neighbors=None, addresses=addresses)
+    words = ("--keys", "keys", "--run-dir", "here", "--id", 0)
+    command = place.start("agent", "--config", file, *words)
+    log = place.folder / "here" / "logs" / "agent-0.jsonl"
+    seven = read_keys(place.folder / "keys" / "agent-7.key", "agent")
+    refused = stranger(addresses[0], seven)
+    assert (refused.code, refused.reason) == (
+        "forbidden", "the key of agent-7 is not that of agent 1",
+    )  # fmt: skip
+    assert stranger(addresses[0]) is None
+    while "turned away" not in log.read_text():
+        assert command.process.poll() is None
+    reasons = [line["reason"] for line in map(json.loads, log.read_text().splitlines())
+               if line["event"] == "MalformedReceived"]  # fmt: skip
+    assert reasons[0] == refused.reason
+    assert "RoundDone" not in log.read_text()
+
+
+def test_runs_of_processes_are_compared(place):
+    end = {"max_iter": 200, "check_every": 50}
+    file = write(place, topology="path", num_agents=2, neighbors=None, consensus=end)
+    (row,) = place.json("consensus", "compare", file, "--processes", "--csv", "runs.csv")
+    alone = recursion(file)
+    assert {name: row[name] for name in SAME if name != "x_mean"} == {
+        name: alone[name] for name in SAME if name != "x_mean"
+    }
+    assert row["how"] == "processes"
+    assert "ring,processes,2,2,path" in (place.folder / "runs.csv").read_text()
+    (folder,) = (place.folder / "runs").iterdir()
+    assert (folder / "logs" / "agent-1.jsonl").exists()
 
 
 def test_agents_with_keys_are_watched_and_told_when_the_tolerance_is_reached(place):

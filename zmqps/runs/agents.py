@@ -136,7 +136,12 @@ def find_places(problem: Problem) -> dict[int, str]:
     if len(told) != problem.agents:
         message = f"has {len(told)} entries, but there are {problem.agents} agents"
         raise ConsensusError("addresses", message)
-    return {j: read_endpoint(Told(f"addresses.{j}", one), PORT + j) for j, one in enumerate(told)}
+    found = {j: read_endpoint(Told(f"addresses.{j}", one), PORT + j) for j, one in enumerate(told)}
+    for j, place in found.items():
+        same = next(i for i, other in found.items() if other == place)
+        if same != j:
+            raise ConsensusError(f"addresses.{j}", f"{told[j]} is that of agent {same}, too")
+    return found
 
 
 def run_agent(

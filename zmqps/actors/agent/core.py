@@ -12,6 +12,7 @@ round goes on without it.
 
 from math import inf
 
+from zmqps.actors.agent.claims import turned_away, wrong_key
 from zmqps.actors.agent.ending import Ending
 from zmqps.actors.agent.history import History, Sent
 from zmqps.actors.agent.neighbour import Neighbour
@@ -39,7 +40,7 @@ from zmqps.optim.subgradient import State
 from zmqps.protocol import events
 from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
 from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
-from zmqps.protocol.messages import Body, Leave, Message, Refused, Stop
+from zmqps.protocol.messages import Body, Leave, Message, Refused, RefusedReport, Stop
 
 WATCHER = "observer"  # a link is called by the role of the key that is expected there
 OF_AGENTS = (Estimate, Waiting, RoundSaved)
@@ -89,8 +90,10 @@ class AgentCore:
             return self._finished(event, now)  # type: ignore[arg-type]
         if kind is Tick:
             return self._tick(now) if self._started else self._start(now)
-        if isinstance(event, Posted) and isinstance(event.item, Interrupted):
-            return self._stop()
+        if isinstance(event, Posted):
+            if isinstance(event.item, RefusedReport):
+                return [Note(turned_away(event.item))]
+            return self._stop() if isinstance(event.item, Interrupted) else []
         if isinstance(event, Malformed):
             return self._refuse(event.link, event.error)
         return []
@@ -105,6 +108,10 @@ class AgentCore:
         body = event.message.body
         if event.link == WATCHER:
             return self._told(body)
+        wrong = wrong_key(event.actor, body)
+        if wrong:
+            answer = Send(event.link, self._message(Refused("forbidden", wrong)), peer=event.peer)
+            return [*self._refuse(event.link, wrong), answer]
         if isinstance(body, Refused):
             return [Exit(body.reason)]
         if not isinstance(body, OF_AGENTS):
