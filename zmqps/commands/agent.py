@@ -60,7 +60,7 @@ def agent(
     die_with_parent()
     from zmqps.consensus.errors import ConsensusError
     from zmqps.jobfile.consensus import load_problem, mistake
-    from zmqps.runs.agents import WATCHER_PORT, find_places, refuse_agents, run_agent
+    from zmqps.runs.agents import WATCHER_PORT, find_places, keep_own, refuse_agents, run_agent
     from zmqps.runs.folder import make_run, unless_refused
     from zmqps.runtime.addresses import Told, read_endpoint
 
@@ -77,11 +77,13 @@ def agent(
         places = {j: at.format(j) for j in range(problem.agents)}
     folder = run_dir.expanduser().absolute() if run_dir else make_run(problem.settings.name)
     with unless_refused(folder):
+        problem, function = keep_own(problem, number)
         return run_agent(
             problem,
             number,
             folder,
             places=places,
+            function=function,
             bind=read_endpoint(Told("--bind", bind), 0, wildcard=True) if bind else None,
             watcher=read_endpoint(Told("--watcher", watcher), WATCHER_PORT) if watcher else None,
             keys=Path(told) if told else None,

@@ -126,9 +126,14 @@ class ModelFunctions(Objectives):
         return np.dtype(self.settings.model.dtype)
 
     def only(self, agent: int) -> "ModelFunctions":
-        """Return the function of one agent, with a network of its own."""
+        """Return the function of one agent, with a network of its own, and its samples only."""
         model = Network(self.settings.model, self.data.input_shape, self.data.classes)
-        return replace(self, network=model, who=(self.who[agent],))
+        who = (self.who[agent],)
+        own = replace(self, who=who)._own
+        nothing = {name: getattr(self.data, name)[:0].copy() for name in ("x_train", "y_train")}
+        found = replace(self, network=model, who=who, data=replace(self.data, **nothing))
+        found.__dict__["_own"] = own
+        return found
 
     @cached_property
     def start(self) -> Array:

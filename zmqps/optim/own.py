@@ -28,12 +28,12 @@ class OwnFunction(Protocol):
 
 
 class RowFunction:
-    """The function of one agent out of all of them."""
+    """The function of one agent, from objectives that have no other."""
 
-    def __init__(self, objectives: Objectives, agent: int) -> None:
-        self._row = objectives.only(agent)
-        self.dimension = objectives.dimension
-        self.dtype = objectives.dtype
+    def __init__(self, only: Objectives) -> None:
+        self._row = only
+        self.dimension = only.dimension
+        self.dtype = only.dtype
 
     def value(self, x: Array) -> float:
         """Return f_i(x)."""

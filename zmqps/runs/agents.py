@@ -4,6 +4,7 @@ import gc
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from zmqps.actors.agent.seat import Rules, SaveRound, Seat, Snapshot, Step, firs
 from zmqps.consensus.errors import ConsensusError
 from zmqps.consensus.gathering import Gathering
 from zmqps.consensus.measures import Measures
+from zmqps.consensus.model_functions import read_data
 from zmqps.consensus.problem import Problem, refuse
 from zmqps.optim import graphs
 from zmqps.optim.mixing import Array, row_weights
@@ -53,7 +55,7 @@ class Agent:
         watcher: str | None = None,
         function: OwnFunction | None = None,
     ) -> None:
-        self.function: OwnFunction = function or RowFunction(problem.objectives, agent)
+        self.function: OwnFunction = function or RowFunction(problem.objectives.only(agent))
         self.algorithm: Algorithm = problem.algorithm_of(agent)
         self.seat = make_seat(problem, agent, self.function, places, watcher)
         self.rules = make_rules(problem)
@@ -142,6 +144,13 @@ def find_places(problem: Problem) -> dict[int, str]:
         if same != j:
             raise ConsensusError(f"addresses.{j}", f"{told[j]} is that of agent {same}, too")
     return found
+
+
+def keep_own(problem: Problem, agent: int) -> tuple[Problem, OwnFunction]:
+    """Return a problem that lets go of other agents' data, and the agent's function."""
+    own = problem.objectives.only(agent)
+    read_data.cache_clear()
+    return replace(problem, objectives=own), RowFunction(own)
 
 
 def run_agent(

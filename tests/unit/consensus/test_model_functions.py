@@ -1,5 +1,8 @@
 """Models between agents: decentralised SGD, held against a plain loop over all agents."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,7 @@ from zmqps.consensus.recursion import run as recursion
 from zmqps.consensus.settings import ConsensusSettings
 from zmqps.data.settings import DataSettings
 from zmqps.models.network import Network
+from zmqps.runs.agents import keep_own
 from zmqps.runs.agents_simulated import Simulation
 
 DATA = {"name": "digits"}
@@ -106,6 +110,20 @@ def test_an_agent_reads_only_its_own_file(tmp_path):
         functions.only(2).drawn(np.zeros((1, one.dimension), np.float32), 0)
 
 
+def test_an_agents_process_keeps_no_samples_of_others(tmp_path):
+    whole = problem(tmp_path, division="classes")
+    theirs = weakref.ref(whole.objectives.data.x_train)
+    x = np.full((1, whole.objectives.dimension), 0.01, np.float32)
+    expected = whole.objectives.drawn(np.repeat(x, 4, axis=0), 5)[2]
+    kept, function = keep_own(whole, 2)
+    np.testing.assert_array_equal(function.subgradient(x[0], 5), expected)
+    assert sum(len(own.x_train) for own, _ in kept.objectives._own.values()) == 1497 // 4
+    assert len(kept.objectives.data.x_train) == 0
+    del whole
+    gc.collect()
+    assert theirs() is None
+
+
 @pytest.mark.parametrize(
     ("objective", "place"),
     [
@@ -122,5 +140,5 @@ def test_mistakes_name_their_place(tmp_path, objective, place):
 
 
 def test_there_is_no_vectorized_run_of_a_model(tmp_path):
-    with pytest.raises(ConsensusError, match="without --vectorized"):
+    with pytest.raises(ConsensusError, match="not vectorized"):
         recursion(problem(tmp_path))
