@@ -1,6 +1,5 @@
 """Somebody on the same network without keys gets nothing, and changes nothing."""
 
-import json
 import subprocess
 from collections.abc import Iterator
 from itertools import product
@@ -10,6 +9,10 @@ import pytest
 import zmq
 
 from tests.deploy.cluster import BIN, Cluster
+from zmqps.protocol.control_messages import AskStatus, Hello
+from zmqps.protocol.data_messages import Attach, Fetch
+from zmqps.protocol.messages import Message
+from zmqps.protocol.wire import encode
 
 COORDINATOR, BROKER, SHARDS = 7077, 7078, (7080, 7081)
 WAIT_MS = 2000
@@ -82,10 +85,10 @@ def addresses(cluster: Cluster) -> Iterator[str]:
 
 
 def frames() -> list[list[bytes]]:
-    """An empty message, and the header of a real one with nothing of a session."""
-    from zmqps.protocol.observer_messages import AskStatus
-
-    return [[b""], [json.dumps(AskStatus.__name__).encode()]]
+    """An empty message, and well-formed ones that ask to be let in, or for what is inside."""
+    bodies = (Hello("observer", "stranger", 1), AskStatus(), Attach("fetch", 1 << 20), Fetch(()))
+    told = (encode(Message(0, 1, body)) for body in bodies)
+    return [[b""], *([bytes(frame) for frame in message] for message in told)]
 
 
 def exchange(address: str, told: list[bytes]) -> bytes:
