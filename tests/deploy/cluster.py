@@ -109,7 +109,7 @@ class Cluster:
         until(lambda: self.steps() >= goal, seconds, f"{goal} steps are done", look_s=0.5)
 
     def is_whole(self) -> bool:
-        """Whether all that the inventory names take part, and each copy is in step."""
+        """Whether all that the inventory names take part, each copy in step on another host."""
         status = self.status()
         alive = [member["role"] for member in status.get("members", []) if is_alive(member)]
         each = {
@@ -119,8 +119,13 @@ class Cluster:
         }
         if any(alive.count(role) < count for role, count in each.items()):
             return False
-        copies = self.variables.get("zmqps_shard_copies", 1) > 1
-        return all(slot["in_step"] for slot in status["routes"]["slots"]) if copies else True
+        if self.variables.get("zmqps_shard_copies", 1) == 1:
+            return True
+        host = {member["name"]: member["host"] for member in status["members"]}
+        return all(
+            slot["in_step"] and host.get(slot["primary"]) != host.get(slot["follower"])
+            for slot in status["routes"]["slots"]
+        )
 
     def becomes_whole(self, seconds: float = 90.0) -> float:
         """Wait until it is whole; the answer is how long that took."""
