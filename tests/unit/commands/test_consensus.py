@@ -106,6 +106,32 @@ def test_comparing_appends_rows_and_draws(capsys, tmp_path):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_simulated_runs_are_compared_in_folders_of_their_own(capsys, tmp_path):
+    words = ("ring.json", "--simulate", "--json", "--set", "consensus.max_iter=40")
+    code, out, err = run(capsys, "compare", *words)
+    (row,) = json.loads(out)
+    assert (code, err, row["how"], row["messages"]) == (0, "", "simulated", 400)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "logs").is_dir() and (folder / "curve.png").exists()
+    code, _, err = run(capsys, "compare", "ring.json", "--simulate", "--processes")
+    assert (code, "exclude each other" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "message"),
+    [
+        (["127.0.0.1:7100"], "addresses: has 1 entries, but there are 5 agents"),
+        (["127.0.0.1:7100"] * 5, "addresses.1: 127.0.0.1:7100 is that of agent 0, too"),
+        (["a b", "b", "c", "d", "e"], "addresses.0"),
+    ],
+)
+def test_a_check_looks_at_addresses(capsys, tmp_path, addresses, message):
+    (tmp_path / "hosts.json").write_text(json.dumps({**json.loads(JSON), "addresses": addresses}))
+    code, out, err = run(capsys, "check", "hosts.json")
+    assert (code, out) == (2, "")
+    assert message in err
+
+
 def test_a_table_with_other_columns_is_left_alone(capsys, tmp_path):
     (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
     code, _, err = run(capsys, "compare", "ring.json", "--csv", "runs.csv")
