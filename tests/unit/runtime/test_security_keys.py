@@ -2,6 +2,9 @@
 
 import pytest
 
+from zmqps.actors.membership import LINK
+from zmqps.actors.replica.carrier import LINK as BROKER
+from zmqps.actors.shard.core import FOLLOWER
 from zmqps.runtime.addresses import PlaceError
 from zmqps.runtime.security_keys import (
     ROLES,
@@ -116,3 +119,10 @@ def test_an_endpoint_may_name_whose_key_is_there():
     for endpoint in ("tcp://[::1]:1", "ipc:///a@b"):
         assert split_name(endpoint) == ("", endpoint)
     assert join_name("shard-a", "ipc:///a") == "ipc:///a"
+
+
+@pytest.mark.parametrize(
+    ("link", "role"), [(LINK, "coordinator"), (BROKER, "broker"), (FOLLOWER, "shard")]
+)
+def test_the_first_word_of_a_link_says_whose_key_is_expected_there(link, role):
+    assert role_of(link.partition("-")[0]) == role
