@@ -6,7 +6,7 @@ shard its blocks. Decides: whether a request is right, what it does to each bloc
 answered when. Tells: answers, and its figures to the coordinator.
 
 Links: "coordinator" (through Membership), "front", a ROUTER that brokers and other shards attach to
-(`front`), and "follower", to the shard that has a copy of the blocks (`mirror`).
+(`front`), and "shard-follower", to the shard that has a copy of the blocks (`mirror`).
 """
 
 import math
@@ -61,7 +61,7 @@ from zmqps.protocol.routes import RouteTable
 
 __all__ = ["FRONT", "FRONT_NUMBER", "ShardCore"]
 
-FOLLOWER = "follower"
+FOLLOWER = "shard-follower"  # the first word is the role whose key is expected there
 FOLLOWER_NUMBER = 2
 
 AHEAD_MESSAGES = 4
