@@ -85,7 +85,7 @@ def test_rounds_go_on_without_what_is_lost_as_in_the_recursion(on_missing, direc
 @pytest.mark.parametrize("probability", [0.05, 0.3])
 @pytest.mark.parametrize("on_missing", ["last_value", "self_weight"])
 def test_delays_change_nothing_about_what_is_lost(on_missing, probability):
-    """Messages take up to 2.5 ms, in order; the losses are the recursion's, whose figures are known."""
+    """Messages take up to 2.5 ms, in order; what is lost is known from the recursion."""
     losses = {"probability": probability, "direction": "both"}
     objective = {"kind": "quadratic", "shift": 10}
     rounds = {"on_missing": on_missing}
