@@ -17,6 +17,7 @@ from zmqps.commands.keys import keys
 from zmqps.commands.plan import plan
 from zmqps.commands.roles import broker, coordinator, replica, shard
 from zmqps.commands.runs import evaluate, export
+from zmqps.commands.scale import scale
 from zmqps.commands.simulate import simulate
 from zmqps.commands.status import status
 from zmqps.commands.trace import trace
@@ -72,7 +73,7 @@ def cli() -> None:
 
 
 COMMANDS = (
-    *(train, evaluate, export, status, trace, simulate, plan, consensus, keys, jobs, schema),
+    *(train, evaluate, export, status, scale, trace, simulate, plan, consensus, keys, jobs, schema),
     completion,
 )
 for _command in COMMANDS:

@@ -141,3 +141,20 @@ def test_with_one_copy_a_restored_shard_states_what_is_lost(place, monkeypatch):
             if '"event":"PushesLost"' in line
         ]
         assert [f'"count":{lost:.0f}' in line for line in told] == [True]
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_shards_come_and_go_while_ones_are_counted(place, monkeypatch, copies):
+    with Counting(place, monkeypatch, shards=1, copies=copies, spares=copies) as counting:
+        counting.push(20)
+        there = 2 * copies
+        counting.until(lambda tree: sum(m["role"] == "shard" for m in tree["members"]) == there)
+        first = counting.status()["routes"]["slots"][0]["primary"]
+        for words in (("--shards", "2"), ("--shards", "1", "--without", first)):
+            told = place.json("scale", *words)
+            assert len(told["slots"]) == int(words[1])
+            counting.push(20)
+            counting.check()
+        assert first not in (told["slots"][0]["primary"], told["slots"][0]["follower"])
+        assert counting.gap_s < GAP_S
+        assert counting.status()["progress"]["pushes_lost"] == 0

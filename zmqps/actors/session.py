@@ -22,6 +22,7 @@ from zmqps.protocol.messages import (
     RefusedReport,
     Roster,
     Routes,
+    Scale,
     ShardReport,
     Status,
     Welcome,
@@ -29,7 +30,7 @@ from zmqps.protocol.messages import (
 
 TOLD_AGAIN = (
     Hello, Welcome, Heartbeat, Bye, Progress, ShardReport, BrokerReport,
-    RefusedReport, AskStatus, Status,
+    RefusedReport, AskStatus, Scale, Status,
 )  # fmt: skip
 """What need not arrive: it is repeated, or nobody waits for it."""
 

@@ -133,6 +133,7 @@ class Mirror:
 
     term: int
     followers: tuple[ShardAt, ...]
+    in_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +255,15 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A shard shall write its blocks into `folder`; checkpoints before `oldest` may go."""
+    """A shard shall write its blocks into `folder`; checkpoints before `oldest` may go.
+
+    `seal`: it serves nothing from now on, until an `Assign`.
+    """
 
     number: int
     folder: str
     oldest: int = 0
+    seal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +300,14 @@ class AskStatus:
     """An observer asks how things are; or asks the coordinator to end the run."""
 
     end_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """An observer asks for so many shards, and for none of those `without` (names, or hosts)."""
+
+    shards: int
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

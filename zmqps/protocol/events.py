@@ -260,6 +260,16 @@ class CheckpointDone:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysMoved:
+    """Another number of shards has the keys, in this epoch; `seconds` since all were sealed."""
+
+    shards: int
+    epoch: int
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointFailed:
     """A checkpoint was given up; the one before it stays."""
 
@@ -317,7 +327,8 @@ Event = (
     | Forgotten | RoutesChanged | LayoutAccepted | ShardAssigned | ReplicaReleased | Insecure
     | LinkOpened | LinkFailed | FetchDone | PushDone | RequestDone | Forwarded | Applied | Served
     | ValuesTaken | RequestRefused | MalformedReceived | NonfiniteRefused | WindowFull | StepDone
-    | EvaluationDone | CheckpointDone | CheckpointFailed | ProgressMade | Overdue | RunEnding
+    | EvaluationDone | CheckpointDone | CheckpointFailed | KeysMoved
+    | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
     | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
     | PushGivenUp | PushesLost

@@ -33,6 +33,7 @@ from zmqps.protocol.control_messages import (
     Routes,
     Save,
     Saved,
+    Scale,
     ShardReport,
     Status,
     Stop,
@@ -106,6 +107,7 @@ __all__ = [
     "Routes",
     "Save",
     "Saved",
+    "Scale",
     "ShardReport",
     "Status",
     "Stop",
@@ -118,7 +120,7 @@ __all__ = [
 Body = (
     Hello | Welcome | Refused | Heartbeat | Bye | Routes | Declare | Declared | Assign | Assigned
     | Roster | Release | Progress | ShardReport | BrokerReport | RefusedReport
-    | Evaluate | Evaluated | Save | Saved | Stop | Stopped | Leave | AskStatus | Status
+    | Evaluate | Evaluated | Save | Saved | Stop | Stopped | Leave | AskStatus | Scale | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
     | Mirror | Restored | Copy | Changes | InStep | Taken
     | Operate | Operated | Portion | PortionDone | PortionsSent

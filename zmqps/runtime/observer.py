@@ -13,7 +13,17 @@ from typing import Any, Self
 import zmq
 
 from zmqps.protocol.errors import ProtocolError
-from zmqps.protocol.messages import AskStatus, Body, Bye, Hello, Leave, Message, Refused, Status
+from zmqps.protocol.messages import (
+    AskStatus,
+    Body,
+    Bye,
+    Hello,
+    Leave,
+    Message,
+    Refused,
+    Scale,
+    Status,
+)
 from zmqps.protocol.messages import Welcome as Welcomed
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode, encode
@@ -73,12 +83,14 @@ class Observer:
         self.socket.close(linger=LINGER_MS)
         self._context.term()
 
-    def status(self, deadline_s: float, *, end_run: bool = False) -> dict[str, Any]:
+    def status(
+        self, deadline_s: float, *, end_run: bool = False, scale: Scale | None = None
+    ) -> dict[str, Any]:
         """Ask, and wait for the answer. Raises NoAnswerError when none comes in time."""
         begun = time.monotonic()
         while (left := begun + deadline_s - time.monotonic()) > 0:
             # What was asked before the coordinator was started anew is lost: it is asked again.
-            again_s = ASK_AGAIN_S if self.ask(end_run=end_run) else HELLO_AGAIN_S
+            again_s = ASK_AGAIN_S if self.ask(end_run=end_run, scale=scale) else HELLO_AGAIN_S
             self._wait(min(left, again_s))
             tree = self.read()
             if tree is not None:
@@ -106,10 +118,10 @@ class Observer:
             self.socket.poll(max(1, int(left * 1e3)))
             self.read()
 
-    def ask(self, *, end_run: bool = False) -> bool:
+    def ask(self, *, end_run: bool = False, scale: Scale | None = None) -> bool:
         """Ask for the status, or, as long as nobody has answered, say hello; tell which."""
         if self._incarnation:
-            return self._send(AskStatus(end_run))
+            return self._send(scale or AskStatus(end_run))
         now = time.monotonic()
         if now - self._said_at >= HELLO_AGAIN_S:
             self._said_at = now

@@ -10,6 +10,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from zmqps.actors.coordinator.core import CoordinatorCore
+from zmqps.protocol.messages import Scale
 from zmqps.protocol.settings import Count, Settings
 from zmqps.simulator.cluster import COORDINATOR, Cluster, Kind
 from zmqps.simulator.connection import Disturbance, Side
@@ -59,6 +61,15 @@ class Freeze(Blow):
 
     do: Literal["freeze"]
     for_s: Time = Field(description="How long.")
+
+
+class Rescale(Blow):
+    """The coordinator is asked for another number of shards."""
+
+    do: Literal["scale"]
+    who: Pattern = Field("coordinator", description="Who is asked.")
+    shards: Count = Field(description="How many.")
+    without: tuple[str, ...] = Field((), description="Names or hosts of those to be left out.")
 
 
 class Interrupt(Blow):
@@ -125,7 +136,7 @@ class DiskTrouble(Fault):
     trouble: Trouble = Field(description="What goes wrong.")
 
 
-OnProcesses = Crash | Start | Freeze | Interrupt | Slow
+OnProcesses = Crash | Start | Rescale | Freeze | Interrupt | Slow
 OnConnections = Partition | Disturb | Reset | HalfOpen
 AnyFault = Annotated[OnProcesses | OnConnections | DiskTrouble, Field(discriminator="do")]
 
@@ -205,6 +216,9 @@ class Script:
             case Freeze(for_s=for_s):
                 process.freeze()
                 self._later(self._draw(for_s), process.thaw)
+            case Rescale(shards=shards, without=without):
+                if isinstance(process.main.core, CoordinatorCore):
+                    process.main.core.scaling.ask(Scale(shards, without), "observer")
             case Interrupt():
                 self.cluster.interrupt(process)
             case Slow(factor=factor, for_s=for_s):

@@ -13,7 +13,7 @@ from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.slots import Slot, Slots
 from zmqps.protocol.messages import Assign, Assigned, Declared, Mirror, Restored, Routes
 from zmqps.protocol.parts import BrokerAt, Seen, ShardAt
-from zmqps.protocol.routes import RouteTable, balanced, shard_bytes
+from zmqps.protocol.routes import RouteTable, balanced, moved_bytes, rebalanced, shard_bytes
 
 
 class Assignment:
@@ -30,10 +30,11 @@ class Assignment:
         self.agreement = agreement
         self.slots = Slots(shards, copies, term)
         self.table = balanced(agreement.layout, range(shards), epoch)
-        self.nbytes = dict.fromkeys(range(shards), 0) | shard_bytes(self.table, agreement.layout)
         self.restore = restore
         self.creator: Member | None = None
         self.ready = False
+        self.wanted = shards  # how many there are to be
+        self.spared: set[int] = set()  # incarnations that are to have no place
         self._told: dict[int, object] = {}  # by incarnation, what it was told last
         self._mirrors: dict[int, Mirror] = {}  # by the incarnations of primaries
         self._routes: Routes | None = None
@@ -50,7 +51,8 @@ class Assignment:
         )  # fmt: skip
         made.table = RouteTable(state["epoch"], tuple(tuple(pair) for pair in state["ranges"]))
         made._routes = Routes(state["routes_epoch"], made.table.ranges, (), ())
-        made.ready = state["ready"]
+        made.ready, made.spared = state["ready"], set(state["spared"])
+        made.wanted = state["wanted"]
         made.slots.restore(state["slots"])
         return made
 
@@ -62,7 +64,15 @@ class Assignment:
             "ranges": [list(pair) for pair in self.table.ranges],
             "routes_epoch": self.routes().epoch,
             "ready": self.ready,
+            "spared": sorted(self.spared),
+            "wanted": self.wanted,
         }
+
+    @property
+    def nbytes(self) -> dict[int, int]:
+        """Bytes of parameters, by shard."""
+        none = dict.fromkeys(range(len(self.slots.all)), 0)
+        return none | shard_bytes(self.table, self.agreement.layout)
 
     @property
     def term(self) -> int:
@@ -76,7 +86,7 @@ class Assignment:
 
     def assign(self, roster: tuple[int, ...], now: float) -> list[Effect]:
         """Tell each process its place, when it does not know it yet."""
-        self.slots.place(self.members.of("shard"))
+        self.slots.place(self.members.of("shard"), self.spared)
         there = {member.incarnation: member for member in self.members.of("shard")}
         epoch = self.routes().epoch  # that of the routes which name the new owners
         effects: list[Effect] = []
@@ -107,7 +117,7 @@ class Assignment:
         effects: list[Effect] = []
         for slot in self.slots.all if self.slots.copies > 1 else ():
             followers = (_at(slot.number, there[slot.follower]),) if slot.follower in there else ()
-            mirror = Mirror(slot.term, followers)
+            mirror = Mirror(slot.term, followers, slot.in_step)
             if slot.primary in there and self._mirrors.get(slot.primary) != mirror:
                 self._mirrors[slot.primary] = mirror
                 effects.append(self.members.send(there[slot.primary], mirror, now))
@@ -129,6 +139,7 @@ class Assignment:
             return []
         lost = slot.held and not slot.keeps
         slot.has_values = slot.held = True
+        slot.moved = False
         self._look()
         if not lost:
             return []
@@ -151,11 +162,39 @@ class Assignment:
         """Take a process away; return the slot whose only copy it had."""
         self._told.pop(shard.incarnation, None)
         self._mirrors.pop(shard.incarnation, None)
+        self.spared.discard(shard.incarnation)
         return self.slots.left(shard.incarnation)
 
     def again(self) -> None:
         """Have all shards restored."""
         self.slots.again()
+
+    @property
+    def told(self) -> bool:
+        """Whether all who serve have been told so by this coordinator: no `Assign` is to come."""
+        return all(slot.primary in self._told for slot in self.slots.all)
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What an observer asked for last."""
+        return self.wanted, tuple(sorted(self.spared))
+
+    @property
+    def moving(self) -> bool:
+        """Whether other shards are to have the keys than have them."""
+        placed = {who for slot in self.slots.all for who in (slot.primary, slot.follower)}
+        return len(self.slots.all) != self.wanted or bool(placed & self.spared)
+
+    def scale(self, shards: int) -> int:
+        """Give so many shards the keys, all to be restored; return the bytes that move."""
+        layout, old = self.agreement.layout, self.table
+        self.table = rebalanced(old, layout, range(shards), self.routes().epoch + 1)
+        self.slots.scale(shards, self.spared)
+        return moved_bytes(old, self.table, layout)
+
+    def tell_again(self) -> None:
+        """Let all shards be told their places once more."""
+        self._told.clear()
 
     def _look(self) -> None:
         self.ready |= not self.slots.waiting and not self.slots.alone
@@ -178,7 +217,11 @@ class Assignment:
             for b in self.members.of("broker")
         )
         old = self._routes
-        if old is None or (old.shards, old.brokers) != (shards, brokers):
+        if old is None or (old.ranges, old.shards, old.brokers) != (
+            self.table.ranges,
+            shards,
+            brokers,
+        ):
             epoch = self.table.epoch if old is None else old.epoch + 1
             self._routes = Routes(epoch, self.table.ranges, shards, brokers)
         assert self._routes is not None

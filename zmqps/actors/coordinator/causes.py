@@ -92,6 +92,17 @@ class Causes:
             effects += self._last_trainer_left(f"{member.name}: {reason}", now, bye=bye)
         return effects
 
+    def silent(self, now: float) -> list[Effect]:
+        """Note who is suspect, and take those off the table who are gone."""
+        suspects, gone = self.members.silent(now)
+        effects: list[Effect] = []
+        for member in suspects:
+            silent_ms = (now - member.heard_at) * 1e3
+            effects.append(Note(events.MemberSuspect(member.incarnation, member.name, silent_ms)))
+        for member in gone:
+            effects += self.left(member, self.members.why_gone(member, now), now)
+        return effects
+
     def unreached(self, followers: tuple[ShardAt, ...], now: float) -> list[Effect]:
         """Take followers for gone that their primary cannot reach: it waits for them in vain."""
         gone = {at.incarnation for at in followers}

@@ -54,7 +54,7 @@ class Checkpoints:
         """Where the last attempt goes."""
         return f"{self._run_dir}/checkpoints/{self.number:06d}"
 
-    def start(self, manifest: dict[str, Any], now: float) -> list[Effect]:
+    def start(self, manifest: dict[str, Any], now: float, *, seal: bool = False) -> list[Effect]:
         """Begin one; `manifest` is what is known now, before any shard saves."""
         assert not self.busy
         self.number += 1
@@ -63,7 +63,7 @@ class Checkpoints:
         if not self._savers:
             return self._fail("a shard is lost")
         oldest = self._whole[0] if len(self._whole) == self._keep else 0
-        save = Save(self.number, self.folder, oldest)
+        save = Save(self.number, self.folder, oldest, seal)
         return [*self.members.send_all(self._savers, save, now)]
 
     def saved(self, shard: Member, saved: Saved) -> list[Effect]:

@@ -30,13 +30,9 @@ from zmqps.actors.coordinator.ending import Ending
 from zmqps.actors.coordinator.members import FRONT, Member, Members, Peer
 from zmqps.actors.coordinator.memory import Memory
 from zmqps.actors.coordinator.reports import status, summary
-from zmqps.actors.coordinator.state import restore, state_of
-from zmqps.actors.coordinator.tasks import (
-    AppendMetrics,
-    WriteManifest,
-    WriteState,
-    WriteSummary,
-)
+from zmqps.actors.coordinator.scaling import Scaling
+from zmqps.actors.coordinator.state import changes_in, restore, state_of
+from zmqps.actors.coordinator.tasks import AppendMetrics, WriteManifest, WriteState, WriteSummary
 from zmqps.actors.coordinator.telling import Telling
 from zmqps.actors.coordinator.training import Training
 from zmqps.protocol import events
@@ -59,12 +55,15 @@ from zmqps.protocol.messages import (
     Refused,
     RefusedReport,
     Saved,
+    Scale,
     ShardReport,
     Status,
     Stopped,
     Welcome,
 )
 from zmqps.protocol.settings import ClusterSettings
+
+Said = Refused | list[Effect]
 
 
 class CoordinatorCore:
@@ -98,6 +97,7 @@ class CoordinatorCore:
             folder=restored_folder, managed=managed, host=host,
         )  # fmt: skip
         self.telling = Telling(self.training)
+        self.scaling = Scaling(self.training)
         self.ending = Ending(
             self.members, self.training.evaluations, self.training.checkpoints,
             deadline_s=cluster.deadline_ms / 1e3,
@@ -111,6 +111,7 @@ class CoordinatorCore:
             start_s=cluster.start_deadline_ms / 1e3, managed=managed,
         )  # fmt: skip
         make = partial(state_of, self.members, self.training, self.ending)
+        self._to_keep = partial(changes_in, self.members, self.training, self.ending, self.telling)
         self.memory = Memory(make, self._to_keep())
         self._state = state
         self.refused: Counter[str] = Counter()
@@ -125,6 +126,7 @@ class CoordinatorCore:
             self._state = None
         effects = self._take(event, now)
         effects += self.causes.if_due(now)
+        effects += self.scaling.advance(now, running=self.ending.running)
         if self.ending.running:
             effects += self.training.advance(now)
             effects += self.causes.lbfgs(now)
@@ -146,17 +148,6 @@ class CoordinatorCore:
         if self.training.waits() is not None:
             return "waiting"
         return "training" if self.training.warm else "warmstart"
-
-    def _to_keep(self) -> tuple[object, ...]:
-        """Return what changes whenever there is something that must be kept before it is told."""
-        training = self.training
-        evaluations, checkpoints = training.evaluations, training.checkpoints
-        return (
-            self.members.start, self.members.changes, self.telling.settled, evaluations.number,
-            len(evaluations.done), checkpoints.number, checkpoints.last, self.ending.reason,
-            self.ending.phase in ("leaving", "left"),
-            training.sandblaster.key if training.sandblaster else None,
-        )  # fmt: skip
 
     def _take(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -216,7 +207,7 @@ class CoordinatorCore:
             return False
         return member.session.heard(message, now)
 
-    def _said(self, member: Member, message: Message, now: float) -> Refused | list[Effect]:
+    def _said(self, member: Member, message: Message, now: float) -> Said:
         match message.body:
             case Heartbeat():
                 return []
@@ -227,10 +218,8 @@ class CoordinatorCore:
                 return self.causes.left(member, reason, now, bye=True)
             case Refused(code, reason):
                 return self.causes.refused(member, f"{member.name} refused ({code}): {reason}", now)
-            case AskStatus(end_run):
-                answer = self.members.send(member, self._status(now), now, message.sequence)
-                ended = self.causes.end(f"asked to end by {member.name}", now) if end_run else []
-                return [answer, *ended]
+            case AskStatus() | Scale() as asked:
+                return self._asked(asked, message, member, now)
         effects: list[Effect] | None = None
         match member.role:
             case "replica" | "client":
@@ -244,6 +233,15 @@ class CoordinatorCore:
             kind = type(message.body).__name__
             return Refused("bad_request", f"{kind} is not for a {member.role} to say here")
         return effects
+
+    def _asked(
+        self, asked: Scale | AskStatus, message: Message, member: Member, now: float
+    ) -> Said:
+        if isinstance(asked, Scale) and (refused := self.scaling.ask(asked, member.role)):
+            return refused
+        answer = self.members.send(member, self._status(now), now, message.sequence)
+        ends = isinstance(asked, AskStatus) and asked.end_run
+        return [answer, *(self.causes.end(f"asked to end by {member.name}", now) if ends else [])]
 
     def _trainer_said(self, member: Member, message: Message, now: float) -> list[Effect] | None:
         """Take a message of a replica or client; before its declaration, totals mean nothing."""
@@ -360,12 +358,7 @@ class CoordinatorCore:
 
     def _tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = [*self.members.tick(now)]
-        suspects, gone = self.members.silent(now)
-        for member in suspects:
-            silent_ms = (now - member.heard_at) * 1e3
-            effects.append(Note(events.MemberSuspect(member.incarnation, member.name, silent_ms)))
-        for member in gone:
-            effects += self.causes.left(member, self.members.why_gone(member, now), now)
+        effects += self.causes.silent(now)
         effects += self.training.evaluations.tick(now)
         effects += self.training.checkpoints.tick(now)
         effects += self.training.rows(now)
@@ -390,14 +383,14 @@ class CoordinatorCore:
         raise AssertionError(f"nobody asked for {task}")
 
     def _about(self) -> dict[str, Any]:
-        refused, problems = dict(self.refused), list(self.causes.problems)
-        return {"run": self.run, "refused": refused, "problems": problems}
+        problems = list(self.causes.problems)
+        return {"run": self.run, "refused": dict(self.refused), "problems": problems}
 
     def _status(self, now: float) -> Status:
         wait = self.training.waits() if self.ending.running else None
         wanted = self.training.seats.wanted() if self.ending.running else ""
         standing = {"state": self.state, "waiting_for": wait.text if wait else wanted}
-        about = {**self._about(), **standing, "turned_away": self.turned_away}
+        about = self._about() | standing | {"turned_away": self.turned_away}
         return Status(status(self.training, self.members, now, about))
 
     def _summary(self, now: float) -> dict[str, Any]:

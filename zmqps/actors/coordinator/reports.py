@@ -44,7 +44,8 @@ def status(
     seconds: since training began, over resumes.
     members: [{name, role, host, pid, incarnation, state (alive or suspect), silent_ms, endpoints}].
     routes: {epoch, ranges: [{start, shard}], bytes: {shard: bytes of parameters},
-    slots: [{shard, term, primary, follower (names), in_step}]}.
+    slots: [{shard, term, primary, follower (names), in_step, serves}],
+    moving}.
     progress: {steps, images, epochs, images_per_s, loss, accuracy, staleness_mean, staleness_max,
     pushes_acked, pushes_lost, fetches, target, fraction}.
     replicas: [{name, step, steps, images, images_per_s, loss, pushes_acked, fetches,
@@ -60,12 +61,13 @@ def status(
     What is not known (yet) is None.
     """
     assignment, figures = training.assignment, training.figures
-    routes: dict[str, Any] = {"epoch": 0, "ranges": [], "bytes": {}, "slots": []}
+    routes: dict[str, Any] = {"epoch": 0, "ranges": [], "bytes": {}, "slots": [], "moving": False}
     if assignment is not None:
         ranges = [{"start": start, "shard": shard} for start, shard in assignment.table.ranges]
         epoch, nbytes = assignment.routes().epoch, dict(assignment.nbytes)
         slots = slots_tree(assignment, members)
         routes = {"epoch": epoch, "ranges": ranges, "bytes": nbytes, "slots": slots}
+        routes |= {"moving": assignment.moving}
     tree = {
         **about,
         "seconds": figures.seconds(now),
@@ -93,6 +95,7 @@ def slots_tree(assignment: Assignment, members: Members) -> list[dict[str, Any]]
             "primary": names.get(slot.primary),
             "follower": names.get(slot.follower),
             "in_step": slot.in_step,
+            "serves": slot.has_values,
         }
         for slot in assignment.slots.all
     ]

@@ -6,7 +6,7 @@ lost, a follower in step takes over in a new term. Without one, the slot waits f
 restores it, in a new term too. Every other process is a spare.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ class Slot:
 
     `term` is that of its blocks; `has_values`: the primary has said that it serves; `held`: its
     parameters have had values, so that a new primary is a loss, unless it `keeps` them: it was
-    the follower, in step.
+    the follower, in step. `moved`: it begins with a move of keys, at which nothing is lost.
     """
 
     number: int
@@ -30,6 +30,7 @@ class Slot:
     has_values: bool = False
     held: bool = False
     keeps: bool = False
+    moved: bool = False
 
 
 class Slots:
@@ -39,20 +40,20 @@ class Slots:
         self.copies = copies
         self.all = [Slot(number, term) for number in range(shards)]
 
-    def place(self, members: Iterable[Member]) -> None:
+    def place(self, members: Iterable[Member], spared: Collection[int] = ()) -> None:
         """Give processes without a place one: first as primaries, then as followers.
 
         A process begins in the slot of its number, if that is free. A follower is on another host
-        than its primary where that can be.
+        than its primary where that can be. Those in `spared` (incarnations) get none.
         """
         there = {member.incarnation: member for member in members}
-        free = [who for who in there if self.of(who) is None]
+        free = [who for who in there if self.of(who) is None and who not in spared]
         for slot in self.all:
             if slot.primary or not free:
                 continue
             primary = next((w for w in free if there[w].number == slot.number), free[0])
             free.remove(primary)
-            slot.primary, slot.has_values, slot.keeps = primary, False, False
+            slot.primary, slot.has_values, slot.keeps = primary, False, slot.moved
             slot.term += slot.held
         for slot in self.all if self.copies > 1 else ():
             if not slot.primary or slot.follower or not free:
@@ -75,7 +76,7 @@ class Slots:
             slot.has_values, slot.keeps = False, True  # until it says that it serves
             slot.term += 1
             return None
-        slot.primary, slot.has_values = 0, False
+        slot.primary, slot.has_values, slot.moved = 0, False, False
         slot.follower = 0  # it has a part of what is lost
         return slot
 
@@ -88,6 +89,21 @@ class Slots:
         for slot in self.all:
             slot.has_values, slot.follower, slot.in_step, slot.keeps = False, 0, False, False
             slot.term += slot.held
+
+    def scale(self, shards: int, spared: Collection[int] = ()) -> None:
+        """Let there be so many slots, each to be restored in a term that no key has had."""
+        term = max(slot.term for slot in self.all) + 1
+        kept = [slot.primary if slot.primary not in spared else 0 for slot in self.all[:shards]]
+        self.all = [
+            # Whoever is placed later begins a further term, as the slot is held.
+            Slot(number, term if who else term - 1, who, held=True, keeps=True, moved=True)
+            for number, who in enumerate([*kept, *[0] * (shards - len(kept))])
+        ]
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether a follower does not have all yet."""
+        return any(slot.follower and not slot.in_step for slot in self.all)
 
     @property
     def waiting(self) -> list[Slot]:

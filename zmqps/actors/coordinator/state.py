@@ -13,6 +13,7 @@ from zmqps.actors.coordinator.agreement import Agreement
 from zmqps.actors.coordinator.assignment import Assignment
 from zmqps.actors.coordinator.ending import Ending
 from zmqps.actors.coordinator.members import Member, Members
+from zmqps.actors.coordinator.telling import Telling
 from zmqps.actors.coordinator.training import Training
 from zmqps.actors.session import Session
 from zmqps.protocol.messages import Declare, Hello, Release
@@ -50,6 +51,20 @@ def state_of(members: Members, training: Training, ending: Ending, now: float) -
         },
         "ending": ending.state(),
     }
+
+
+def changes_in(
+    members: Members, training: Training, ending: Ending, telling: Telling
+) -> tuple[object, ...]:
+    """Return what changes whenever there is something that must be kept before it is told."""
+    evaluations, checkpoints = training.evaluations, training.checkpoints
+    return (
+        members.start, members.changes, telling.settled, evaluations.number,
+        len(evaluations.done), checkpoints.number, checkpoints.last, ending.reason,
+        ending.phase in ("leaving", "left"),
+        training.sandblaster.key if training.sandblaster else None,
+        training.assignment.asked if training.assignment else None,
+    )  # fmt: skip
 
 
 def restore(

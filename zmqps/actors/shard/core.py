@@ -12,8 +12,6 @@ Links: "coordinator" (through Membership), "front", a ROUTER that brokers and ot
 import math
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from zmqps.actors.base import (
     Effect,
     Event,
@@ -28,19 +26,17 @@ from zmqps.actors.base import (
     Ticks,
     Work,
 )
-from zmqps.actors.link import Link, Patience, ways_to
+from zmqps.actors.link import ways_to
 from zmqps.actors.membership import LINK, Membership
 from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.following import Following
 from zmqps.actors.shard.front import FRONT, FRONT_NUMBER, Front
 from zmqps.actors.shard.held import Held
-from zmqps.actors.shard.mirror import Mirror as Mirroring
+from zmqps.actors.shard.mirror import FOLLOWER, mirror_of
 from zmqps.actors.shard.saving import Saving
-from zmqps.actors.shard.staging import operate, pushes_of
+from zmqps.actors.shard.staging import operate, pushes_of, rule_of
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore
-from zmqps.optim.rules import Rule, make_rule
-from zmqps.optim.settings import RuleSettings, ScheduleSettings
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
@@ -61,11 +57,8 @@ from zmqps.protocol.routes import RouteTable
 
 __all__ = ["FRONT", "FRONT_NUMBER", "ShardCore"]
 
-FOLLOWER = "shard-follower"  # the first word is the role whose key is expected there
-FOLLOWER_NUMBER = 2
-
-AHEAD_MESSAGES = 4
-"""Copies and changes on their way to a follower, in messages of `message_bytes_max`."""
+MOVING, COPYING = "keys are about to move", "its copy is not in step yet"
+"""Why a shard that is ready serves nothing."""
 
 
 class ShardCore:
@@ -164,9 +157,7 @@ class ShardCore:
             case Roster(incarnations, actors):
                 return self._roster(incarnations, actors, now)
             case Routes(epoch=epoch) as routes if epoch > self.held.epoch:
-                self.held.epoch = epoch
-                note = events.RoutesChanged(epoch, len(routes.shards), len(routes.brokers))
-                return [Note(note)]
+                return self._routes(routes, now)
             case Save() as save:
                 return self._save(save, message.sequence, now)
             case Operate() as order:
@@ -175,6 +166,14 @@ class ShardCore:
                 asked = [answer] if order.request else []
                 return [done, *(self.membership.send(a, now, message.sequence) for a in asked)]
         return []
+
+    def _routes(self, routes: Routes, now: float) -> list[Effect]:
+        """Note the epoch; a sealed shard that is in no route any more has given its keys away."""
+        self.held.epoch = routes.epoch
+        note = events.RoutesChanged(routes.epoch, len(routes.shards), len(routes.brokers))
+        here = any(at.incarnation == self._incarnation for at in routes.shards)
+        dropped = [] if here or not self.held.sealed else self._drop("its keys have moved", now)
+        return [Note(note), *dropped]
 
     def _welcomed(self, now: float) -> list[Effect]:
         """Begin as a new process, or go on: the coordinator is back and is told what is here."""
@@ -202,14 +201,15 @@ class ShardCore:
         """
         held = self.held
         if held.assign is not None and _place(assign) == _place(held.assign):
+            held.sealed = "" if held.sealed == MOVING else held.sealed
             return [self._say_assigned(now, cause)] if held.ready else []
         self._assign_cause = cause
-        if not assign.follows and held.following and held.following.in_step:
+        if _is_take_over(assign, held):
             return self._take_over(assign, now)
         try:
             table = RouteTable(assign.epoch, assign.ranges)
             layout = Layout.from_wire(assign.layout)
-            rule = _rule_of(assign.rule)
+            rule = rule_of(assign.rule)
             seed = int(assign.rule.get("seed", 0))
         except (ValueError, TypeError) as error:
             refused = Refused("bad_request", f"assignment: {error}", assign.epoch)
@@ -223,6 +223,7 @@ class ShardCore:
         if assign.follows:
             held.following = Following(held.blocks, assign.follows, assign.term)
             return effects
+        held.sealed = COPYING if self.membership.limit("shard_copies") > 1 else ""
         if assign.restore:
             names = None if assign.rule.get("lbfgs") else rule.state_names
             self._loading, held.restoring = Restore(assign.restore, mine, names), True
@@ -310,6 +311,8 @@ class ShardCore:
             return []
         effects: list[Effect] = []
         follower = wanted.followers[0] if wanted.followers else None
+        if held.sealed == COPYING and (wanted.in_step or follower is None):
+            held.sealed = ""
         if held.mirror is not None:
             if follower and held.mirror.link.target == follower.incarnation:
                 return []
@@ -317,24 +320,10 @@ class ShardCore:
             held.mirror = None
         if follower is None:
             return effects
-        limit = self.membership.limit
-        message_bytes_max = limit("message_bytes_max")
-        link = Link(
-            FOLLOWER, "shard", number=FOLLOWER_NUMBER, incarnation=self.membership.incarnation,
-            window_bytes=AHEAD_MESSAGES * message_bytes_max,
-            patience=Patience(
-                attach_s=limit("retry_ms") / 1e3,
-                heartbeat_s=limit("heartbeat_ms") / 1e3,
-                silent_s=limit("gone_ms") / 1e3,
-            ),
-        )  # fmt: skip
-        held.mirror = Mirroring(
-            held.blocks, held.blocks.term, link, message_bytes_max=message_bytes_max,
-            ahead_bytes=AHEAD_MESSAGES * message_bytes_max, retry_s=limit("retry_ms") / 1e3,
-        )  # fmt: skip
+        held.mirror = mirror_of(held.blocks, self.membership)
         own = self.membership.self.host
         ways = ways_to(follower.endpoints, follower.incarnation, follower.host, own)
-        return [*effects, *link.connect(ways, now)]
+        return [*effects, *held.mirror.link.connect(ways, now)]
 
     def _mirrored(self, message: Message, now: float) -> list[Effect]:
         """Take what the follower says."""
@@ -350,6 +339,7 @@ class ShardCore:
         if problem:
             return [self.membership.send(Saved(save.number, (), problem), now, cause)]
         assert held.blocks is not None and held.assign is not None
+        held.sealed = MOVING if save.seal else held.sealed
         file_bytes = self.membership.limit("checkpoint_file_bytes")
         self._saving = Saving(held.blocks, save, cause, held.assign.shard, file_bytes)
         return self._save_on(now)
@@ -388,13 +378,14 @@ class ShardCore:
         return [*effects, self.membership.send(self.held.tally.report(self.held.blocks), now)]
 
 
+def _is_take_over(assign: Assign, held: Held) -> bool:
+    """Say whether a copy in step becomes what is served."""
+    if held.assign is None or held.following is None or assign.follows:
+        return False
+    same = (assign.shard, assign.ranges) == (held.assign.shard, held.assign.ranges)
+    return same and held.following.in_step
+
+
 def _place(assign: Assign) -> tuple[object, ...]:
     """Return what makes an assignment another one."""
     return assign.shard, assign.term, assign.follows, assign.ranges
-
-
-def _rule_of(rule: dict[str, Any]) -> Rule:
-    """Return the update rule of an assignment. Raises ValueError when it is none."""
-    settings = TypeAdapter(RuleSettings).validate_python(rule.get("update"))
-    schedule = TypeAdapter(ScheduleSettings).validate_python(rule.get("schedule"))
-    return make_rule(settings, schedule)

@@ -94,7 +94,7 @@ class Front:
         changes = mirror.changed(now) if mirror is not None else []
         if self.held.doubtful:  # whoever waits asks again, here or where it is served now
             return changes
-        return [*changes, *(answers if mirror is None else mirror.hold(answers, now))]
+        return [*changes, *(answers if mirror is None else mirror.hold(answers))]
 
     # --- Links ------------------------------------------------------------------------------------
 
@@ -158,6 +158,8 @@ class Front:
             return Refused("not_ready", "this shard was stopped, and asks if it serves still")
         if isinstance(body, Create):
             return self._create(message, body, arrays, peer, now)
+        if held.sealed:
+            return Refused("not_ready", held.sealed, held.epoch)
         if not held.ready:
             return Refused("not_ready", "not all blocks have values yet", held.epoch)
         if isinstance(body, Fetch):

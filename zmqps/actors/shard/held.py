@@ -18,7 +18,8 @@ class Held:
     `restoring`: values are on their way from a checkpoint. `following`: the blocks are a copy of
     another shard's. `mirror`: another shard has a copy of the blocks. `doubt`: this process was
     stopped for so long that another one may serve its ranges; until the coordinator has taken this
-    message (its number; 0: none) as one of a member, nothing is served.
+    message (its number; 0: none) as one of a member, nothing is served. `sealed`: why nothing is
+    served for the time being ("": it is).
     """
 
     blocks: Blocks | None = None
@@ -27,6 +28,7 @@ class Held:
     ready: bool = False
     restoring: bool = False
     doubt: int = 0
+    sealed: str = ""
     following: Following | None = None
     mirror: Mirror | None = None
     epoch: int = 0
@@ -48,6 +50,7 @@ class Held:
         """Forget the assignment, and all that belongs to it."""
         self.blocks = self.pushes = self.assign = self.following = self.mirror = None
         self.ready = self.restoring = False
+        self.sealed = ""
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the parts contradict each other."""

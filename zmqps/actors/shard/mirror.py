@@ -14,10 +14,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from zmqps.actors.base import Arrays, Effect, frozen
-from zmqps.actors.link import Link
+from zmqps.actors.link import Link, Patience
+from zmqps.actors.membership import Membership
 from zmqps.actors.shard.blocks import Blocks, Entry
 from zmqps.protocol.messages import Changes, Copy, InStep, Message, Refused, Taken
 from zmqps.protocol.parts import Change, Copied, Seen
+
+FOLLOWER = "shard-follower"  # the first word is the role whose key is expected there
+FOLLOWER_NUMBER = 2
+
+AHEAD_MESSAGES = 4
+"""Copies and changes on their way to a follower, in messages of `message_bytes_max`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +60,7 @@ class Mirror:
         self._sent: deque[_Sent] = deque()
         self._sent_bytes = 0
         self._held: deque[tuple[int, Effect]] = deque()
-        self._progress_at = 0.0  # when the taker last took something, or was first waited for
+        self._progress_at: float | None = None  # when the taker last took something, or had all
         self._moved_at = 0.0  # when the taker last took something, or was sent all of it again
         blocks.journal = []
 
@@ -81,18 +88,16 @@ class Mirror:
             effects += self._changes(group, now)
         return [*effects, *self._stream(now)]
 
-    def hold(self, answers: Iterable[Effect], now: float) -> list[Effect]:
+    def hold(self, answers: Iterable[Effect]) -> list[Effect]:
         """Return those answers that may go now; the others go when the taker has what they show."""
         if not self.ahead or self.taken == self.lsn:
             return list(answers)
-        if not self._held:
-            self._progress_at = now
         self._held += [(self.lsn, answer) for answer in answers]
         return []
 
     def stuck_s(self, now: float) -> float:
-        """Return for how long answers have waited while the taker took nothing."""
-        return now - self._progress_at if self._held else 0.0
+        """Return for how long the taker has taken nothing of what it does not have."""
+        return 0.0 if self._progress_at is None else now - self._progress_at
 
     def released(self) -> list[Effect]:
         """Return all answers that waited: the taker is not needed any more."""
@@ -120,6 +125,8 @@ class Mirror:
     def tick(self, now: float) -> list[Effect]:
         """Keep the link alive, and send again what was not taken in time."""
         effects = self.link.tick(now)
+        if self._progress_at is None or not (self._left or self._sent):
+            self._progress_at = now
         late = self._sent and now - self._moved_at >= self._retry_s
         return [*effects, *(self._again(now) if late and self.link.up else [])]
 
@@ -187,3 +194,23 @@ class Mirror:
         assert not self._given & set(self._left)
         assert self._given | set(self._left) == set(self.blocks.by_key)
         assert all(lsn > self.taken for lsn, _ in self._held)
+
+
+def mirror_of(blocks: Blocks, membership: Membership) -> Mirror:
+    """Return the copy of these blocks that is to be made; its link is not connected yet."""
+    limit = membership.limit
+    message_bytes_max, retry_s = limit("message_bytes_max"), limit("retry_ms") / 1e3
+    ahead_bytes = AHEAD_MESSAGES * message_bytes_max
+    link = Link(
+        FOLLOWER, "shard", number=FOLLOWER_NUMBER, incarnation=membership.incarnation,
+        window_bytes=ahead_bytes,
+        patience=Patience(
+            attach_s=retry_s,
+            heartbeat_s=limit("heartbeat_ms") / 1e3,
+            silent_s=limit("gone_ms") / 1e3,
+        ),
+    )  # fmt: skip
+    return Mirror(
+        blocks, blocks.term, link, message_bytes_max=message_bytes_max, ahead_bytes=ahead_bytes,
+        retry_s=retry_s,
+    )  # fmt: skip

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from zmqps.actors.base import Array
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import AtOnce, OpenPush, Pushes
 from zmqps.actors.shard.sync_round import InRounds
 from zmqps.actors.shard.vectors import BlockVectors
+from zmqps.optim.rules import Rule, make_rule
+from zmqps.optim.settings import RuleSettings, ScheduleSettings
 from zmqps.optim.vectors import Zero, from_wire, perform
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Operate, Operated
@@ -104,3 +107,10 @@ def operate(order: Operate, pushes: Pushes | None) -> Operated:
     if isinstance(pushes, Staging):
         return pushes.operate(order)
     return Operated(order.request, (), "this shard has no vectors to operate on")
+
+
+def rule_of(rule: dict[str, Any]) -> Rule:
+    """Return the update rule of an assignment. Raises ValueError when it is none."""
+    settings = TypeAdapter(RuleSettings).validate_python(rule.get("update"))
+    schedule = TypeAdapter(ScheduleSettings).validate_python(rule.get("schedule"))
+    return make_rule(settings, schedule)

@@ -93,3 +93,35 @@ def test_any_course_keeps_the_rules(  # noqa: C901, PLR0912 - one branch for eac
     again = Slots(shards, copies, 9)
     again.restore(slots.state())
     assert again.all == slots.all
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.sets(st.integers(0, 7))), min_size=1, max_size=6),
+)
+@settings(deadline=None)
+def test_a_move_begins_a_term_that_no_slot_has_had(moves: list[tuple[int, set[int]]]) -> None:
+    slots = Slots(2, 1, 1)
+    alive = {number: Process(number + 1, number) for number in range(8)}
+    slots.place(alive.values())  # type: ignore[arg-type]
+    for slot in slots.all:
+        slot.has_values = slot.held = True
+    used = {slot.term for slot in slots.all}
+    for shards, killed in moves:
+        kept = [slot.primary for slot in slots.all[:shards]]
+        slots.scale(shards)
+        assert [slot.number for slot in slots.all] == list(range(shards))
+        assert [slot.primary for slot in slots.all[: len(kept)]] == kept
+        slots.place(alive.values())  # type: ignore[arg-type]
+        slots.check_invariants(lambda who: any(who == p.incarnation for p in alive.values()))
+        terms = {slot.term for slot in slots.all}
+        assert len(terms) == 1 and min(terms) > max(used)
+        assert all(slot.keeps and not slot.has_values for slot in slots.all)
+        for number in killed:
+            if slots.left(alive[number].incarnation) is not None:
+                assert any(slot.primary == 0 and not slot.moved for slot in slots.all)
+            alive[number] = Process(alive[number].incarnation + 10, number)
+        slots.place(alive.values())  # type: ignore[arg-type]
+        used |= {slot.term for slot in slots.all}
+        assert [s.keeps for s in slots.all] == [s.moved for s in slots.all]
+        for slot in slots.all:
+            slot.has_values, slot.moved = True, False

@@ -131,9 +131,9 @@ class Rig:
         self.layout = of
         files = tuple(map(str, more.pop("restore", ())))
         ranges = balanced(of, shards, epoch).ranges
-        rules = more.pop("rule", rule())
+        rules, follows = more.pop("rule", rule()), more.pop("follows", 0)
         return self.orders(
-            Assign(shard, term, epoch, of.to_wire(), ranges, rules, tuple(roster), files)
+            Assign(shard, term, epoch, of.to_wire(), ranges, rules, tuple(roster), files, follows)
         )
 
     def serve(self, of: Layout | None = None, **more) -> "Rig":

@@ -88,7 +88,7 @@ class Pair:
         self.did(self.mirror.changed(self.now))
         name = f"{who}.{number}"
         self.owed[name] = self.mirror.lsn
-        self.did(self.mirror.hold([Send("front", Message(1, 1, Bye(name)))], self.now))
+        self.did(self.mirror.hold([Send("front", Message(1, 1, Bye(name)))]))
 
     def carry(self, at: int = 0) -> None:
         send = self.out[at]

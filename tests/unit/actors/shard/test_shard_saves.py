@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.unit.actors.shard.shard_rig import (
+    MINE,
     Rig,
     arrays,
     checkpoint_files,
@@ -11,11 +12,8 @@ from tests.unit.actors.shard.shard_rig import (
     push,
     rule,
 )
-from zmqps.protocol.messages import (
-    Refused,
-    Save,
-    Saved,
-)
+from zmqps.protocol.messages import Mirror, Refused, Routes, Save, Saved
+from zmqps.protocol.parts import ShardAt
 
 
 def refused(send):
@@ -134,3 +132,50 @@ def test_a_checkpoint_that_lacks_a_block_ends_the_shard_with_its_name(tmp_path):
     assert refused.code == "values", "the coordinator is told, and need not wait"
     assert "no tensor" in refused.reason
     assert parts(rig.blocks)  # the old shard is as it was
+
+
+def test_a_sealed_shard_serves_nothing_until_it_is_assigned(tmp_path):
+    rig = Rig().serve()
+    rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
+    rig.orders(Save(1, str(tmp_path), seal=True))
+    (saved,) = bodies(rig.work(), Saved)
+    assert saved.error == ""
+    assert refused(rig.answer(push(rig.blocks, 2), arrays(rig.blocks))) == "not_ready"
+    rig.assign(rig.layout, epoch=2)  # as before: the move was given up
+    assert outcomes(rig.answer(push(rig.blocks, 2), arrays(rig.blocks))) == ["applied"] * 4
+    rig.orders(Save(2, str(tmp_path / "2"), seal=True))
+    rig.work()
+    rig.orders(Routes(9, ((0, 0),), (ShardAt(0, MINE + 1, "host", ()),), ()))
+    assert rig.core.blocks is None, "its keys are another one's"
+
+
+def test_with_copies_a_restored_shard_serves_when_its_follower_is_in_step_or_it_has_none(tmp_path):
+    old = Rig().serve()
+    save_all(old, tmp_path)
+    follower = ShardAt(0, 77, "host", ("tcp://10.0.0.1:1",))
+    for mirrors in (
+        (Mirror(2, (follower,)), Mirror(2, (follower,), in_step=True)),
+        (Mirror(2, ()),),
+    ):
+        rig = Rig(shard_copies=2).serve(restore=checkpoint_files(tmp_path), term=2)
+        for mirror in mirrors:
+            assert refused(rig.answer(push(rig.blocks, 1), arrays(rig.blocks))) == "not_ready"
+            rig.orders(mirror)
+        rig.asks(push(rig.blocks, 1), arrays(rig.blocks))
+        assert all(stored.updates == 1 for stored in rig.core.blocks.by_key.values())
+
+
+def test_a_copy_becomes_no_shard_of_other_ranges(tmp_path):
+    old = Rig().serve()
+    save_all(old, tmp_path)
+    rig = Rig(shard_copies=2)
+    rig.join()
+    rig.assign(layout(), follows=900)
+    following = rig.core.held.following
+    for block, values in zip(rig.blocks, arrays(rig.blocks), strict=True):
+        following.blocks.put(block.key, values)
+    following.in_step = True
+    rig.assign(layout(), shards=(0, 1), shard=1, term=2, restore=checkpoint_files(tmp_path))
+    rig.work()
+    assert rig.core.held.ready
+    assert {b.key for b in rig.blocks} < {b.key for b in old.blocks}
