@@ -17,6 +17,7 @@ import pytest
 
 from tests.process.conftest import Place
 from zmqps import Client
+from zmqps.runtime.observer import Observer
 
 TENSORS = {"w": np.zeros((64, 8), np.float32), "b": np.zeros(8, np.float32)}
 ONES = {name: np.ones_like(array) for name, array in TENSORS.items()}
@@ -156,6 +157,8 @@ def test_training_goes_on_while_the_coordinator_is_stopped(cluster, client, coun
 
 
 def test_a_full_disk_of_the_coordinator_holds_newcomers_up_and_nobody_else(cluster, client, counts):
+    with Observer(cluster.address) as observer:
+        observer.status(60.0)  # an earlier test may have started it anew, and it is not there yet
     process = psutil.Process(cluster.commands["coordinator"].process.pid)
     unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (0, unlimited[1]))
