@@ -80,6 +80,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     _check_manifest(path, manifest)
     _check_files(folder, manifest)
     text = json.dumps({**manifest, "crc": _manifest_crc(manifest)}, indent=1)
+    folder.mkdir(parents=True, exist_ok=True)  # no shard may be on this host
     _write_whole(path, lambda temporary: temporary.write_text(text))
 
 

@@ -263,6 +263,13 @@ def test_files_of_other_hosts_need_not_be_here_but_those_that_are_must_be_whole(
         assemble(tmp_path)
 
 
+def test_a_manifest_has_a_folder_where_no_shard_wrote_a_file(tmp_path):
+    files = [["shard-0-0.safetensors", 5]]
+    manifest = {"files": files, "elsewhere": ["shard-0-0.safetensors"], "layout": LAYOUT.to_wire()}
+    write_manifest(checkpoint_folder(tmp_path, 1), manifest)
+    assert newest_checkpoint(tmp_path) == checkpoint_folder(tmp_path, 1)
+
+
 def test_a_shard_takes_its_blocks_from_the_files_that_are_on_its_host(tmp_path):
     files = save(tmp_path)
     mine = LAYOUT.blocks[1::3]
