@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 SEEDS = 3
 PROCESS_TESTS = Path(__file__).parent / "process"
 DEPLOY_TESTS = Path(__file__).parent / "deploy"
+DEPLOY_S = 600  # what they may take on a machine that does nothing else, but for making the hosts
 
 # No deadline: a busy machine is not a failure. In CI a run must not depend on luck.
 settings.register_profile(
@@ -48,3 +49,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def place(item: pytest.Item) -> tuple[bool, bool]:
     """Whether this is a test of deploy/, and whether one of real processes."""
     return DEPLOY_TESTS in item.path.parents, PROCESS_TESTS in item.path.parents
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the tests of deploy/ took of their time."""
+    some = [one for stat in terminalreporter.stats.values() for one in stat]
+    reports = [report for report in some if isinstance(report, pytest.TestReport)]
+    there = str(DEPLOY_TESTS.relative_to(DEPLOY_TESTS.parents[1]))
+    taken = [report.duration for report in reports if report.nodeid.startswith(there)]
+    if taken:
+        terminalreporter.write_line(f"{there}: {sum(taken):.0f} s of {DEPLOY_S} s")

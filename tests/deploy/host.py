@@ -7,14 +7,13 @@ above the base tree; without them the next start is a new machine with a new hos
 import os
 import shutil
 import signal
-import subprocess
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.deploy.base import USER
 from tests.deploy.cgroup import Cgroup
-from tests.deploy.network import Cable, run
+from tests.deploy.network import Cable, leave_running, run
 from tests.deploy.waiting import until
 
 BOOT = Path(__file__).with_name("boot")
@@ -81,16 +80,9 @@ class Host:
         if self.cgroup.is_populated():
             return
         self.cable.plug(True)
-        words = [BOOT, self.name, self.folder, self.base, *self.cgroup.make()]
-        with (self.folder / "console").open("a") as console:
-            subprocess.Popen(
-                ["unshare", "--mount", "--propagation", "private", *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                start_new_session=True,
-                cwd="/",
-            )
+        words = (BOOT, self.name, self.folder, self.base, *self.cgroup.make())
+        apart = ("unshare", "--mount", "--propagation", "private")
+        leave_running(*apart, *words, told=self.folder / "console")
 
     def wait(self) -> None:
         """Until it has booted and answers by ssh."""

@@ -6,6 +6,7 @@ this machine itself, but for a cable that is pulled.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +25,15 @@ def run(*words: object, given: str | None = None, check: bool = True) -> str:
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def leave_running(*words: object, told: Path) -> None:
+    """Start a process that goes on when this one ends; what it says goes to the file `told`."""
+    with told.open("a") as out:
+        command = ["setsid", "--fork", *(str(word) for word in words)]
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", check=True
+        )
 
 
 @dataclass(frozen=True)
@@ -97,17 +107,9 @@ class Cable:
         """Delay each packet, each way; 0 ends it."""
         self._end_relay()
         if ms:
-            words = [sys.executable, WAN, self.bridge, self.veth, self.tap, ms, jitter_ms]
-            relay = subprocess.Popen(
-                [str(word) for word in words],
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-            assert relay.stdout is not None
-            if relay.stdout.readline() != "ready\n":
-                raise RuntimeError(f"the relay of {self.name} did not start")
-            self._relay.write_text(str(relay.pid))
+            words = (sys.executable, WAN, self.bridge, self.veth, self.tap, ms, jitter_ms)
+            leave_running(*words, told=self._relay)
+            until(self._relay_number, 3, f"the relay of {self.name} stands: see {self._relay}")
 
     def remove(self) -> None:
         """Take all of it away; nothing need be there."""
@@ -118,17 +120,21 @@ class Cable:
 
     @property
     def _relay(self) -> Path:
-        return Path(f"/run/{self.tap}.pid")
+        """What the relay has said."""
+        return Path(f"/run/{self.tap}.log")
+
+    def _relay_number(self) -> int | None:
+        """The process of the relay, None as long as there is none."""
+        said = self._relay.read_text() if self._relay.exists() else ""
+        return int(said.split()[1]) if said.startswith("ready") else None
 
     def _end_relay(self) -> None:
-        if not self._relay.exists():
-            return
-        process = Path("/proc", self._relay.read_text())
-        if process.exists() and str(WAN).encode() in (process / "cmdline").read_bytes():
-            run("kill", f"-{signal.SIGTERM}", process.name)
+        process = Path("/proc", str(self._relay_number() or "none"), "cmdline")
+        if process.exists() and str(WAN).encode() in process.read_bytes():
+            os.kill(int(process.parent.name), signal.SIGTERM)
             tap = Path("/sys/class/net", self.tap)
             until(lambda: not tap.exists(), 3, f"the relay of {self.name} has ended")
-        self._relay.unlink()
+        self._relay.unlink(missing_ok=True)
 
 
 def table(name: str, rules: list[str]) -> None:

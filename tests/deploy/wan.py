@@ -3,7 +3,7 @@
 It stands between the host's veth (a raw packet socket) and a tap that takes its port of the bridge;
 each packet waits in a queue, each way, and keeps its place in the order. Headers of virtio-net go
 through on both sides, so that large segments and unfinished checksums survive. It prints `ready`
-when it stands, and on SIGTERM puts the veth back.
+and its process number when it stands, and on SIGTERM puts the veth back.
 """
 
 import fcntl
@@ -95,7 +95,7 @@ def main() -> None:
         packets: Way(lambda: packets.recv(PACKET_BYTES_MAX), lambda data: os.write(tap, data)),
         tap: Way(lambda: os.read(tap, PACKET_BYTES_MAX), packets.send),
     }
-    sys.stdout.write("ready\n")
+    sys.stdout.write(f"ready {os.getpid()}\n")
     sys.stdout.flush()
     try:
         while not asked:
