@@ -80,17 +80,20 @@ def agents(place) -> dict[int, psutil.Process]:
 
 
 def test_killed_and_stopped_agents_change_nothing(place):
-    file = write(place, consensus={"max_iter": 3000, "check_every": 100})
+    end = {"max_iter": 3000, "check_every": 100}
+    file = write(place, consensus=end, rounds={"gone_ms": 1000})
     alone = recursion(file)
     command = place.start("consensus", file, "--json")
     command.wait_for("round 500")
     before = agents(place)
     before[4].suspend()
+    command.wait_for("agent-4 is silent, agent-")  # nobody has to guess whom all wait for
     before[2].kill()
     command.wait_for("agent-2 is started again, from its saved round")
     before[0].kill()
     command.wait_for("agent-0 is started again")
     before[4].resume()
+    command.wait_for("agent-4 is heard again")
     code, out, err = command.end()
     found = json.loads(out)
     assert (code, found["restarts"]) == (0, 2), err

@@ -48,6 +48,8 @@ class Gathering:
     def add(self, report: AgentReport, x: Array, average: Array) -> bool:
         """Take a report; say whether the agents should stop now."""
         agent, round_ = report.agent, report.round
+        if {x.shape, average.shape} != {self.problem.start.shape[1:]}:
+            return self.reached_tol  # of another problem
         if report.kind == "last":
             self.stopped_at = max(round_, self.stopped_at or 0)
         if report.kind == "bad":

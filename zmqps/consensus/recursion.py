@@ -144,7 +144,8 @@ def run(problem: Problem, tell: Callable[[Measures], None] | None = None) -> Run
     """
     refuse(problem)
     if not problem.objectives.exact:
-        raise ConsensusError("objective", "a model is run by agents: in processes or simulated, not vectorized")
+        message = "a model is run by agents: in processes or simulated, not vectorized"
+        raise ConsensusError("objective", message)
     end = problem.settings.consensus
     recursion = Recursion(problem)
     trace = [measure(problem, recursion.x, 0)]

@@ -52,3 +52,16 @@ class AgentReport:
     kind: str
     messages: int
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SilentReport:
+    """`agent` lacks an estimate of `silent`, which has said nothing for too long.
+
+    `action` is what it does: `wait`, or `drop`, as `on_lost` has it.
+    """
+
+    agent: int
+    round: int
+    silent: int
+    action: str

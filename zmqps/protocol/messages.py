@@ -8,7 +8,7 @@ which are in `control_messages`, `data_messages` and `sandblaster_messages` and
 
 from dataclasses import dataclass
 
-from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
+from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, SilentReport, Waiting
 from zmqps.protocol.control_messages import (
     AskStatus,
     Assign,
@@ -124,7 +124,7 @@ Body = (
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
     | Mirror | Restored | Copy | Changes | InStep | Taken
     | Operate | Operated | Portion | PortionDone | PortionsSent
-    | Estimate | Waiting | RoundSaved | AgentReport
+    | Estimate | Waiting | RoundSaved | AgentReport | SilentReport
 )  # fmt: skip
 
 

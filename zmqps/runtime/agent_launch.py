@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zmqps.actors.agent.claims import wrong_key
 from zmqps.actors.base import Array
-from zmqps.protocol.agent_messages import AgentReport
+from zmqps.protocol.agent_messages import AgentReport, SilentReport
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Message, Stop
 from zmqps.protocol.settings import ClusterSettings
@@ -74,7 +75,8 @@ class AgentLaunch:
         stem = ipc_endpoint(f"a{time.monotonic_ns():x}")  # no path is used twice
         self._watcher = watch_at or f"{stem}-w"
         self._elsewhere = watch_at is not None
-        self._last: set[int] = set()  # those whose last report has come
+        self._last: set[int] = set()  # those whose last report has come, or who are given up
+        self._missed: set[int] = set()  # those whom others have called silent
         folder = ["--run-dir", str(run_dir), "--at", f"{stem}-{{}}", "--watcher", self._watcher]
         self._arguments = [*arguments, *folder]
         self._children = Children(run_dir / LOGS, variables)
@@ -167,19 +169,55 @@ class AgentLaunch:
         self._on_note(story)
 
     def _take_reports(self, router: transport.Socket, limits: ClusterSettings) -> None:
-        while frames := transport.receive(router, limits.frame_bytes_max + HEADER_BYTES_MAX):
+        bytes_max = limits.frame_bytes_max + HEADER_BYTES_MAX
+        while True:
             try:
+                frames = transport.receive(router, bytes_max, security=self._security)
+                if not frames:
+                    return
+                actor = self._security.actor(frames[0])
                 peer, rest = transport.split_envelope(frames, router=True)
                 message, arrays = decode([frame.bytes for frame in rest])
             except ProtocolError:
                 continue
             report = message.body
+            known = getattr(report, "agent", -1) in range(self._agents)
+            if not known or wrong_key(actor, report):
+                continue
             if isinstance(report, AgentReport) and len(arrays) == 2:
-                self._peers[report.agent] = peer[0]
-                if report.kind == "last":
-                    self._last.add(report.agent)
-                if self._hear(report, arrays) or self._stopping:
-                    self._stop(router, "tolerance reached")
+                self._report(router, report, arrays, peer[0])
+            elif isinstance(report, SilentReport) and report.silent in range(self._agents):
+                self._silent(router, report)
+
+    def _report(
+        self, router: transport.Socket, report: AgentReport, arrays: Sequence[Array], peer: bytes
+    ) -> None:
+        self._peers[report.agent] = peer
+        if report.agent in self._missed and report.kind != "last":
+            self._missed.discard(report.agent)
+            self._on_note(f"agent-{report.agent} is heard again")
+        if report.kind == "last":
+            self._last.add(report.agent)
+        if self._hear(report, arrays) or self._stopping:
+            self._stop(router, "tolerance reached")
+
+    def _silent(self, router: transport.Socket, report: SilentReport) -> None:
+        """Tell the first time that an agent is missed; give it up if the others do."""
+        if report.silent in self._missed:
+            return
+        self._missed.add(report.silent)
+        what = "go on without it" if report.action == "drop" else "wait for it"
+        self._on_note(
+            f"agent-{report.silent} is silent, agent-{report.agent} lacks its estimate of round "
+            f"{report.round:,}: the others {what}"
+        )
+        if report.action == "drop":
+            self._last.add(report.silent)
+            for child in self._children.living:  # it may be stopped, and would be refused
+                if self._ids[child] == report.silent:
+                    child.process.kill()
+            if self._on_lost(report.silent):
+                self._stop(router, "tolerance reached")
 
     def _stop(self, router: transport.Socket, reason: str) -> None:
         """Tell agents to stop, again whenever they report: one that was killed has forgotten it."""

@@ -77,3 +77,10 @@ def test_without_any_report_the_run_is_the_start():
     one = small()
     run = Gathering(one).run()
     assert run.last.rounds == 0 and run.x == pytest.approx(one.start)
+
+
+def test_reports_of_another_problem_change_nothing():
+    gathering = Gathering(problem())
+    for x in (np.zeros(3), np.zeros((2, 2)), np.array(0.0)):
+        assert gathering.add(AgentReport(0, 1, "round", 0, 0), x, x) is False
+    assert len(gathering.trace) == 1

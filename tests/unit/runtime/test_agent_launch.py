@@ -1,11 +1,12 @@
 """Whoever watches agents elsewhere: hears their reports, tells them to stop, ends with the last."""
 
+import queue
 import threading
 
 import numpy as np
 import pytest
 
-from zmqps.protocol.agent_messages import AgentReport
+from zmqps.protocol.agent_messages import AgentReport, SilentReport
 from zmqps.protocol.messages import Message, Stop
 from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.wire import decode, encode
@@ -45,6 +46,41 @@ def watch(tmp_path, say, hear):
 def told(say, agent):
     assert say.dealers[agent].poll(ANSWER_MS)
     return decode(say.dealers[agent].recv_multipart())[0].body
+
+
+def test_who_is_silent_is_named_once_and_given_up_if_the_others_do(tmp_path, say):
+    notes, lost, told = queue.SimpleQueue(), [], []
+
+    def silent(agent, round_, action, of=1):
+        body = SilentReport(agent, round_, of, action)
+        say.dealers[agent].send_multipart(encode(Message(0, 1, body)))
+
+    def agents():
+        silent(0, 1234, "wait", of=7)  # nobody
+        for _ in range(2):
+            silent(0, 1234, "wait")
+        told.append(notes.get(timeout=ANSWER_MS / 1e3))
+        say(1, 1240, "round")
+        told.append(notes.get(timeout=ANSWER_MS / 1e3))
+        silent(0, 1250, "drop")
+        say(0, 2000, "last")
+
+    launch = AgentLaunch(
+        tmp_path, 2, [], {}, restart=False, hear=lambda *_: False, on_note=notes.put,
+        on_lost=lambda agent: lost.append(agent) or False, watch_at=say.endpoint,
+    )  # fmt: skip
+    other = threading.Thread(target=agents)
+    other.start()
+    ended = launch.run()
+    other.join()
+    assert (ended.code, ended.failures, lost) == (0, (), [1])
+    who = "agent-1 is silent, agent-0 lacks its estimate of round"
+    assert [*told, notes.get_nowait()] == [
+        f"{who} 1,234: the others wait for it",
+        "agent-1 is heard again",
+        f"{who} 1,250: the others go on without it",
+    ]
+    assert notes.empty()
 
 
 def test_agents_elsewhere_are_told_to_stop_and_awaited(tmp_path, say):

@@ -39,7 +39,7 @@ from zmqps.optim.mixing import mix_row, without
 from zmqps.optim.subgradient import State
 from zmqps.protocol import events
 from zmqps.protocol.agent_events import NeighbourSilent, RoundDone
-from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, Waiting
+from zmqps.protocol.agent_messages import AgentReport, Estimate, RoundSaved, SilentReport, Waiting
 from zmqps.protocol.messages import Body, Leave, Message, Refused, RefusedReport, Stop
 
 WATCHER = "observer"  # a link is called by the role of the key that is expected there
@@ -71,7 +71,6 @@ class AgentCore:
         self._dropped: list[int] = []
         self._sequence = self._malformed = 0
         self._began_at = self._saved_at = -inf
-        self._shape = seat.shape
         self._estimate_bytes = len(seat.vectors) * seat.dimension * seat.dtype.itemsize
         self._ahead_max = max(
             seat.spread + rules.staleness_max + 1, rules.kept_bytes_max // self._estimate_bytes
@@ -178,7 +177,7 @@ class AgentCore:
     ) -> list[Effect]:
         state = None
         if body.vectors:
-            if not self._fits(body, arrays):
+            if not self.seat.fits(body.vectors, arrays):
                 return self._refuse(neighbour.link, "vectors of another problem")
             state = dict(zip(body.vectors, arrays, strict=True))
         if body.round - self.round > self._ahead_max:
@@ -188,13 +187,6 @@ class AgentCore:
         if body.stop:
             self.ending.heard(body.stop)
         return [] if self._busy else self._advance()
-
-    def _fits(self, body: Estimate, arrays: Arrays) -> bool:
-        """Say whether these are the vectors that are mixed here."""
-        seat, shape = self.seat, self._shape
-        if body.vectors != seat.vectors or len(arrays) != len(seat.vectors):
-            return False
-        return all(array.shape == shape and array.dtype == seat.dtype for array in arrays)
 
     def _advance(self) -> list[Effect]:
         """Mix and step, if what this round needs is there."""
@@ -270,8 +262,7 @@ class AgentCore:
     def _reported(self, kind: str) -> list[Effect]:
         if self.seat.watcher is None:
             return []
-        x = self.state["x"]
-        tally = self._tally
+        x, tally = self.state["x"], self._tally
         body = AgentReport(self.seat.agent, self.round, kind, tally.messages, tally.nbytes)
         return [Send(WATCHER, self._message(body), [x, tally.average(x)])]
 
@@ -381,14 +372,18 @@ class AgentCore:
 
     def _lose(self, one: Neighbour) -> list[Effect]:
         """Note that a neighbour is away; without it, its weight stays here from now on."""
-        note = Note(NeighbourSilent(one.agent, self.round, self.rules.on_lost))
-        if self.rules.on_lost == "wait":
-            return [note]
+        me, action = self.seat, self.rules.on_lost
+        told: list[Effect] = [Note(NeighbourSilent(one.agent, self.round, action))]
+        if me.watcher is not None:
+            body = SilentReport(me.agent, self.round, one.agent, action)
+            told.append(Send(WATCHER, self._message(body)))
+        if action == "wait":
+            return told
         one.dropped = True
         self._dropped.append(one.agent)
         self._heard = [other for other in self._heard if other is not one]
         self._hearing = [other for other in self._hearing if other is not one]
-        return [note, *self._advance()]
+        return [*told, *self._advance()]
 
     # --- The rest ---------------------------------------------------------------------------------
 

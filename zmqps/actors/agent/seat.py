@@ -1,6 +1,6 @@
 """What an agent is told before it begins: its place in the graph, the method, and the rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,10 +57,12 @@ class Seat:
     places: Mapping[int, str]
     watcher: str | None = None
 
-    @property
-    def shape(self) -> tuple[int]:
-        """The shape of each vector."""
-        return (self.dimension,)
+    def fits(self, vectors: tuple[str, ...], arrays: Sequence[Array]) -> bool:
+        """Say whether these are the vectors that are mixed here."""
+        if vectors != self.vectors or len(arrays) != len(vectors):
+            return False
+        shape = (self.dimension,)
+        return all(array.shape == shape and array.dtype == self.dtype for array in arrays)
 
     @property
     def neighbours(self) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """One agent of two, event by event."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from zmqps.actors.agent.core import AgentCore
@@ -17,7 +19,7 @@ from zmqps.actors.base import (
     Work,
 )
 from zmqps.protocol.agent_events import NeighbourSilent
-from zmqps.protocol.agent_messages import Estimate, RoundSaved, Waiting
+from zmqps.protocol.agent_messages import Estimate, RoundSaved, SilentReport, Waiting
 from zmqps.protocol.messages import Heartbeat, Message, Refused
 
 
@@ -134,6 +136,19 @@ def test_who_stays_away_is_reported_or_dropped():
         assert bench.core.round == (1 if rule == "wait" else 3)
         if rule == "drop":
             assert bench.core.state["x"].tolist() == [6.0]
+
+
+def test_whoever_watches_hears_who_is_silent():
+    bench = Bench()
+    bench.core.seat = replace(bench.core.seat, watcher="ipc:///w")
+    bench.tell(Tick())
+    bench.estimate(0, 4)
+    found = []
+    for _ in range(120):
+        bench.now += 0.1
+        found += bench.tell(Tick())
+    assert sent(found, SilentReport) == [SilentReport(0, 1, 1, "wait")]
+    assert [one.link for one in found if isinstance(one, Send)].count("observer") == 1
 
 
 def test_peers_mistakes_are_refused_and_change_nothing():
