@@ -29,13 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """No hosts yet. Skipped where hosts cannot run, unless this is CI."""
+    """No hosts yet, unless they are kept. Skipped where hosts cannot run, unless this is CI."""
     if reason := why_not():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     lab = Lab("t")
-    lab.down()
+    kept = "ZMQPS_KEEP_HOSTS" in os.environ
+    if not kept:
+        lab.down()
     yield lab
-    if not os.environ.get("ZMQPS_KEEP_HOSTS"):
+    if not kept:
         lab.down()
 
 

@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from tests.deploy.cluster import BIN, Cluster
+from tests.deploy.waiting import until
 from zmqps.protocol.control_messages import AskStatus, Hello
 from zmqps.protocol.data_messages import Attach, Fetch
 from zmqps.protocol.messages import Message
@@ -40,29 +41,26 @@ def test_a_stranger_is_told_no_status(training: Cluster, other_keys: Path, measu
     measured("`zmqps status` without keys, and with another cluster's", "no answer", 0.0)
 
 
+@pytest.mark.parametrize("role", ["replica", "shard", "broker"])
 def test_a_stranger_does_not_take_part(
-    training: Cluster, other_keys: Path, tmp_path: Path, measured
+    training: Cluster, other_keys: Path, tmp_path: Path, role: str, measured
 ):
     before = members(training)
-    at = f"{training.first.address}:{COORDINATOR}"
-    bind = ["--bind", f"{training.lab.gateway}:0"]
-    for role in ("replica", "shard", "broker"):
-        more = [] if role == "replica" else bind
-        words = [role, "--coordinator", at, "--keys", other_keys, "--run-dir", tmp_path / role]
-        process = subprocess.Popen(
-            [str(word) for word in (BIN / "zmqps", *words, *more)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            training.trains_on()
-            assert members(training) == before
-        finally:
-            process.kill()
-            process.wait()
-        logs = "".join(log.read_text() for log in (tmp_path / role).rglob("*.jsonl"))
-        assert "Welcome" not in logs
-    measured("replica, shard and broker with another cluster's keys", "none is let in", 0.0)
+    command = [BIN / "zmqps", role, "--keys", other_keys, "--run-dir", tmp_path / "run"]
+    command += ["--coordinator", f"{training.first.address}:{COORDINATOR}"]
+    command += ["--model", "mlp.yaml"] if role == "replica" else []
+    told = tmp_path / "told"
+    with told.open("w") as out:
+        stranger = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out)
+    try:
+        until(lambda: "waiting for the coordinator" in told.read_text(), 30, "it asks")
+        training.trains_on()
+        assert stranger.poll() is None and "joined" not in told.read_text()
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert members(training) == before
+    measured(f"a {role} with another cluster's keys", "is not let in", 0.0)
 
 
 def test_a_stranger_hears_nothing_at_any_port(training: Cluster, measured):
