@@ -18,7 +18,7 @@ from tests.deploy.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-PLAY_S = 580
+PLAY_S = 850
 ZMQPS = "sudo runuser -u zmqps -- /opt/zmqps/current/bin/zmqps"
 RUNS = "/var/lib/zmqps/runs"
 RECAP = re.compile(r"^(\S+) +: (ok=.*)$", re.MULTILINE)

@@ -7,6 +7,7 @@ brings a cluster to bare hosts, the next ones use what is installed. Each can al
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,14 @@ from tests.deploy.inventory import groups
 from tests.deploy.lab import Lab, why_not
 from tests.deploy.results import Results
 
-WHEELHOUSE = CACHE / "wheelhouse"
+LOCK = ROOT / "tools/locks/run.txt"
 Measured = Callable[[str, str, float], None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")
@@ -44,10 +45,14 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def wheelhouse() -> Path:
     """This checkout and what it needs, as wheels. What was downloaded is kept between runs."""
-    for own in WHEELHOUSE.glob("zmqps-*"):
+    folder = CACHE / f"wheelhouse-{sha256(LOCK.read_bytes()).hexdigest()[:12]}"
+    whole = folder.with_suffix(".whole")
+    for own in folder.glob("zmqps-*"):
         own.unlink()
-    subprocess.run([ROOT / "deploy/wheelhouse", WHEELHOUSE], check=True, stdin=subprocess.DEVNULL)
-    return WHEELHOUSE
+    command = [ROOT / "deploy/wheelhouse", folder, *(["--own"] if whole.exists() else [])]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    whole.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
