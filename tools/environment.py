@@ -1,7 +1,8 @@
 """The project's virtual environment: `.venv` with what tools/locks names, and the project itself.
 
-Two levels: `run` is what a user needs, `test` adds the tests' tools and oracles. A stamp in `.venv`
-holds a digest of all that the set-up depends on, for each level; while it matches, nothing is done.
+Levels: `run` is what a user needs, `deploy` adds Ansible, `test` also the tests' tools and oracles.
+A stamp in `.venv` holds a digest of all that the set-up depends on, for each level; while it
+matches, nothing is done.
 The stamp is written last, and a mark stands in `.venv` while packages are being changed, so that an
 interrupted set-up is redone from the start. A lock keeps two set-ups apart.
 
@@ -22,7 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = {"run": ("run.txt",), "test": ("run.txt", "test.txt", "deploy.txt")}
+LOCKS = {
+    "run": ("run.txt",),
+    "deploy": ("run.txt", "deploy.txt"),
+    "test": ("run.txt", "deploy.txt", "test.txt"),
+}
 PROJECT = ("--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat")
 """How the project is installed: its folder as a plain entry of the path.
 
@@ -167,9 +172,9 @@ def set_up(environment: Environment, level: str) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Carry out `environment.py run|test`."""
+    """Carry out `environment.py run|deploy|test`."""
     if len(arguments) != 1 or arguments[0] not in LOCKS:
-        say("usage: tools/setup run|test")
+        say("usage: tools/setup run|deploy|test")
         return 2
     try:
         problem = set_up(Environment(ROOT), arguments[0])

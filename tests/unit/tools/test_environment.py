@@ -39,7 +39,8 @@ class FakeEnvironment(Environment):
 
 
 RUN = ["tools/locks/run.txt", "."]
-TEST = [*RUN[:-1], "tools/locks/test.txt", "tools/locks/deploy.txt", "."]
+DEPLOY = [*RUN[:-1], "tools/locks/deploy.txt", "."]
+TEST = [*DEPLOY[:-1], "tools/locks/test.txt", "."]
 TORCH = ["torch==2.0+cpu"]
 
 
@@ -68,8 +69,9 @@ def test_nothing_is_done_when_nothing_changed(root):
 
 def test_the_test_level_covers_the_run_level_and_not_the_other_way(root):
     assert asked(root, "run") == RUN
+    assert asked(root, "deploy") == DEPLOY
     assert asked(root, "test") == TEST + TORCH
-    assert asked(root, "run") == []
+    assert asked(root, "deploy") == asked(root, "run") == []
 
 
 @pytest.mark.parametrize(
