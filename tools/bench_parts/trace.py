@@ -38,8 +38,8 @@ _FORWARDED = (
 )
 _APPLIED = (
     '{"event":"Applied","at":%(t3).6f,"actor":"shard","sender":%(who)d,"sequence":%(seq)d,'
-    '"number":%(job)d,"step":%(job)d,"term":1,"keys":[580435550788000739,7023655302110733459,'
-    '1234567890123456789],"outcomes":["applied","applied","applied"],"version_read":[%(v)d,%(v)d,'
+    '"number":%(job)d,"step":%(job)d,"term":1,"keys":[58043555078800073%(shard)d,702365530211073345%(shard)d,'
+    '123456789012345678%(shard)d],"outcomes":["applied","applied","applied"],"version_read":[%(v)d,%(v)d,'
     '%(v)d],"version_applied":[%(w)d,%(w)d,%(w)d],"staleness":[%(s)d,%(s)d,%(s)d],"nbytes":786432,'
     '"received_at":%(t2).6f,"applied_at":%(t2).6f}\n'
 )

@@ -29,7 +29,10 @@ class FileOf(click.ParamType[Path]):
         if not str(value).endswith(self.suffixes):
             expected = " or ".join(self.suffixes)
             self.fail(f"{value}: expected a name that ends in {expected}", param, ctx)
-        return Path(value)
+        path = Path(value)
+        if not path.parent.is_dir():
+            self.fail(f"{value}: there is no folder {path.parent}", param, ctx)
+        return path
 
 
 class Size(click.ParamType[tuple[float, float]]):
@@ -307,7 +310,10 @@ def opened(run: tuple[Path, ...], *, raw_clocks: bool) -> "Store":
     """Return the store of these logs. Raises SourceError."""
     from zmqps.trace.store import Store
 
-    return Store(run, raw_clocks=raw_clocks)
+    store = Store(run, raw_clocks=raw_clocks)
+    if not (store.kept or raw_clocks or str(run[0]) == "-"):
+        click.echo("the index is not kept: it cannot be written beside the logs", err=True)
+    return store
 
 
 def _window(

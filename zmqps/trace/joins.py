@@ -52,17 +52,46 @@ UPDATE gaps SET from_at = last_at FROM processes p
 WHERE kind = 'cut' AND p.process = gaps.process AND from_at IS NULL AND last_at IS NOT NULL;
 """
 
-_MESSAGES: Final = """
+_AT_SHARD: Final = """(
+  SELECT sender, sequence, 'Push' AS kind, number AS job, step, nbytes, len(keys) AS blocks,
+    received_at, applied_at, "at" AS replied_at, process, file, line FROM applied
+  UNION ALL SELECT sender, sequence, 'Fetch', NULL, NULL, nbytes, len(keys) + unchanged,
+    received_at, NULL, "at", process, file, line FROM served
+  UNION ALL SELECT sender, sequence, 'Push', number, NULL, nbytes, len(keys), received_at,
+    received_at, "at", process, file, line FROM staged
+  UNION ALL SELECT sender, sequence, 'Create', NULL, NULL, nbytes, len(keys),
+    received_at, received_at, "at", process, file, line FROM values_taken
+)"""
+
+
+def _once(source: str, any_of: str, least_of: str) -> str:
+    """Return a query for one row of each message that has lines in `source`: columns as named.
+
+    Nearly all have one line; so only those that have more are grouped, which costs far more.
+    """
+    columns = [(name, f"any_value({name})") for name in any_of.split()]
+    columns += [(name, f"min({name})") for name in least_of.split()]
+    names = ", ".join(name for name, _ in columns)
+    grouped = ", ".join(f"{many} AS {name}" for name, many in columns)
+    again = f"(SELECT sender, sequence FROM {source} GROUP BY ALL HAVING count(*) > 1)"
+    return (
+        f"SELECT sender, sequence, {names}, 1 AS times FROM {source} "
+        f"ANTI JOIN {again} USING (sender, sequence) UNION ALL "
+        f"SELECT sender, sequence, {grouped}, count(*) FROM {source} "
+        f"SEMI JOIN {again} USING (sender, sequence) GROUP BY sender, sequence"
+    )
+
+
+_MESSAGES: Final = f"""
 DELETE FROM messages;
 INSERT INTO messages
-WITH own AS (
-  SELECT sender, sequence, any_value(kind) AS kind, any_value(job) AS job,
-    any_value(shard) AS shard, any_value(blocks) AS blocks, any_value(nbytes) AS nbytes,
-    any_value(sends) AS sends, any_value(outcome) AS outcome, min(enqueued_at) AS enqueued_at,
-    min(sent_at) AS sent_at, min(answered_at) AS answered_at, any_value(process) AS process,
-    any_value(file) AS file, min(line) AS line
-  FROM request_done GROUP BY sender, sequence
-), earlier AS (
+WITH own AS ({
+    _once(
+        "request_done",
+        "kind job shard blocks nbytes sends outcome process file",
+        "enqueued_at sent_at answered_at line",
+    )
+}), earlier AS (
   SELECT sender, unnest(earlier) AS sequence, sequence AS line_of, kind, job, shard, blocks, nbytes,
     sends, enqueued_at, process, file, line
   FROM request_done WHERE len(earlier) > 0
@@ -74,27 +103,16 @@ WITH own AS (
     any_value(nbytes), max(sends), 'sent again', max(line_of), min(enqueued_at), NULL, NULL,
     any_value(process), any_value(file), max(line)
   FROM earlier ANTI JOIN own USING (sender, sequence) GROUP BY sender, sequence
-), broker AS (
-  SELECT sender, sequence, any_value(kind) AS kind, any_value(shard) AS shard,
-    any_value(nbytes) AS nbytes, min(received_at) AS passed_at,
-    CASE WHEN any_value(outcome) = 'unfinished' THEN NULL ELSE min(answered_at) END AS returned_at,
-    any_value(process) AS process, any_value(file) AS file, min(line) AS line, count(*) AS times
-  FROM forwarded GROUP BY sender, sequence
-), shard AS (
-  SELECT sender, sequence, any_value(kind) AS kind, any_value(number) AS job,
-    any_value(step) AS step, any_value(nbytes) AS nbytes, any_value(blocks) AS blocks,
-    min(received_at) AS received_at, min(applied_at) AS applied_at, min("at") AS replied_at,
-    any_value(process) AS process, any_value(file) AS file, min(line) AS line, count(*) AS times
-  FROM (
-    SELECT sender, sequence, 'Push' AS kind, number, step, nbytes, len(keys) AS blocks, received_at,
-      applied_at, "at", process, file, line FROM applied
-    UNION ALL SELECT sender, sequence, 'Fetch', NULL, NULL, nbytes, len(keys) + unchanged,
-      received_at, NULL, "at", process, file, line FROM served
-    UNION ALL SELECT sender, sequence, 'Push', number, NULL, nbytes, len(keys), received_at,
-      received_at, "at", process, file, line FROM staged
-    UNION ALL SELECT sender, sequence, 'Create', NULL, NULL, nbytes, len(keys),
-      received_at, received_at, "at", process, file, line FROM values_taken
-  ) GROUP BY sender, sequence
+), broker AS ({
+    _once("forwarded", "kind shard nbytes outcome process file", "received_at answered_at line")
+}
+), shard AS ({
+    _once(
+        _AT_SHARD,
+        "kind job step nbytes blocks process file",
+        "received_at applied_at replied_at line",
+    )
+}
 ), refused AS (
   SELECT sender, sequence, any_value(r.kind) AS kind, arg_max(code, "at") AS code,
     arg_max(r.file, "at") AS file, arg_max(r.line, "at") AS line,
@@ -112,7 +130,7 @@ SELECT sender, sequence, coalesce(r.kind, s.kind, b.kind, f.kind) AS kind, rp.na
   coalesce(s.step, t.step) AS step, coalesce(r.nbytes, s.nbytes, b.nbytes) AS nbytes,
   coalesce(r.blocks, s.blocks) AS blocks, r.sends, r.outcome, r.line_of, f.code,
   r.enqueued_at, r.sent_at, r.answered_at, rp.boot,
-  b.passed_at, b.returned_at, bp.boot, bp.name,
+  b.received_at, CASE WHEN b.outcome <> 'unfinished' THEN b.answered_at END, bp.boot, bp.name,
   s.received_at, s.applied_at, s.replied_at, sp.boot,
   coalesce(b.times, 0) + coalesce(f.at_broker, 0), coalesce(s.times, 0) + coalesce(f.at_shard, 0),
   r.file, r.line, b.file, b.line, s.file, s.line, f.file, f.line
@@ -133,6 +151,7 @@ def join_all(db: duckdb.DuckDBPyConnection, *, raw_clocks: bool = False) -> None
     _sum_up(db)
     db.execute(_BOOTS)
     db.execute(_GAPS)
+    _place_corrupt_lines(db)
     _name_blocks(db)
     db.execute(_MESSAGES)
     db.execute(MACROS)
@@ -161,6 +180,27 @@ def _sum_up(db: duckdb.DuckDBPyConnection) -> None:
         UPDATE files SET records = coalesce(
           (SELECT sum(n) FROM counted c WHERE c.file = files.file), 0),
           bad = (SELECT count(*) FROM gaps g WHERE g.file = files.file AND kind = 'corrupt');
+    """)
+
+
+def _place_corrupt_lines(db: duckdb.DuckDBPyConnection) -> None:
+    """Say that a corrupt line is from between the lines of its process before and after it."""
+    if not db.execute("SELECT 1 FROM gaps WHERE kind = 'corrupt' LIMIT 1").fetchone():
+        return
+    lines = " UNION ALL ".join(
+        f'SELECT file, process, line, "at" FROM "{table_of(event)}" '
+        "SEMI JOIN (SELECT file FROM gaps WHERE kind = 'corrupt') USING (file)"
+        for event in EVENTS.values()
+    )
+    db.execute(f"""
+        WITH good AS ({lines}), bad AS (FROM gaps WHERE kind = 'corrupt')
+        UPDATE gaps SET from_at = b.from_at, to_at = b.to_at FROM (
+          SELECT bad.file, bad.line, before."at" AS from_at, after."at" AS to_at FROM bad
+          ASOF LEFT JOIN good before ON before.file = bad.file AND before.process = bad.process
+            AND before.line < bad.line
+          ASOF LEFT JOIN good after ON after.file = bad.file AND after.process = bad.process
+            AND after.line > bad.line
+        ) b WHERE gaps.kind = 'corrupt' AND gaps.file = b.file AND gaps.line = b.line
     """)
 
 

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import duckdb
+import numpy as np
 
 from zmqps.trace.load import Loader
-from zmqps.trace.pieces import Piece, headers
+from zmqps.trace.pieces import PIECE_BYTES, Group, Piece, by_event, headers
 from zmqps.trace.schema import EVENTS, table_of
 from zmqps.trace.sources import DAMAGE, Source, beginning, chunks, digest
 
 Row = tuple[Any, ...]
-
-SMALL_BYTES: Final = 4 << 20
-"""Small files are loaded together."""
 
 
 def is_current(db: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> bool:
@@ -31,8 +29,8 @@ class Reading:
     def __init__(self, db: duckdb.DuckDBPyConnection, folder: Path):
         self.db = db
         self.loader = Loader(db)
-        self._file = folder / "piece"
-        self._piece = Piece(self._file.open("wb"))
+        self._folder = folder
+        self._pieces: dict[str, Piece] = {}
         self._processes: dict[Row, int] = {}
         self._boots: dict[Row, int] = {}
         for process, boot_id, pid, role, name in db.execute(
@@ -71,8 +69,9 @@ class Reading:
         for file in {row[0] for row in held} - seen:
             self._forget(file)
             changed = True
-        self._flush()
-        self._piece.file.close()
+        for name, piece in self._pieces.items():
+            self._flush(name)
+            piece.file.close()
         self._forget_processes()
         return changed
 
@@ -89,14 +88,13 @@ class Reading:
     def _read_file(self, source: Source, file: int, offset: int, lines: int, process: int) -> None:
         """Read a file from `offset` on, which is the end of line `lines`."""
         self.db.execute("DELETE FROM gaps WHERE file = ? AND kind = 'cut'", [file])
-        if self._piece.nbytes > SMALL_BYTES:  # rows of one file are told where they are at once
-            self._flush()
         problem = source.problem or None
         at, size = offset, source.size if source.size >= 0 else None
         try:
             for data in () if problem else chunks(source, offset, size):
+                groups = list(by_event(data))
                 starts = [(0, process)]
-                for index, header in headers(data):
+                for index, header in _headers(groups):
                     process = self._process(file, lines + 1 + index, header)
                     starts = starts[: -1 if starts[-1][0] == index else None]
                     starts.append((index, process))
@@ -105,10 +103,8 @@ class Reading:
                     starts = [(0, process)]
                 elif starts[0] == (0, 0):
                     starts[0] = (0, self._headless(file, source.path))
-                lines += self._piece.add(data, starts, file, lines + 1)
+                lines += self._add(groups, starts, file, lines + 1)
                 at += len(data)
-                if self._piece.full:
-                    self._flush()
         except DAMAGE as error:
             problem = f"{type(error).__name__}: {error}"
         cut = problem is not None or (not source.compressed and size is not None and at < size)
@@ -194,11 +190,40 @@ class Reading:
             "UNION ALL SELECT process FROM gaps WHERE kind = 'headless')"
         )
 
-    def _flush(self) -> None:
-        self.loader.load(self._piece)
-        self._piece.file.seek(0)
-        self._piece.file.truncate()
-        self._piece = Piece(self._piece.file)
+    def _add(self, groups: list[Group], starts: list[tuple[int, int]], file: int, line: int) -> int:
+        """Add whole lines of a file, the first of which is `line`; return how many.
+
+        `starts` are (index of a line, process that writes from there on), the first at index 0.
+        """
+        firsts, processes = np.array(starts).T
+        count = 0
+        for name, text, indices in groups:
+            piece = self._pieces.get(name)
+            if piece is None:
+                path = self._folder / f"piece-{len(self._pieces)}"
+                piece = self._pieces[name] = Piece(path.open("wb"))
+            whose = processes[np.searchsorted(firsts, indices, "right") - 1]
+            piece.add(text, file, indices + line, whose)
+            count += len(indices)
+            if piece.nbytes >= PIECE_BYTES:
+                self._flush(name)
+        return count
+
+    def _flush(self, name: str) -> None:
+        piece = self._pieces[name]
+        if piece.places:
+            self.loader.load(name, piece)
+            piece.clear()
+
+
+def _headers(groups: list[Group]) -> list[tuple[int, dict[str, Any]]]:
+    """Return the headers among lines, with the indices of their lines."""
+    return [
+        (int(indices[index]), header)
+        for name, text, indices in groups
+        if name in ("Started", "")
+        for index, header in headers(text)
+    ]
 
 
 def _same(row: Row, source: Source) -> bool:

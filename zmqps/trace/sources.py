@@ -6,6 +6,7 @@ another folder is not read twice.
 """
 
 import gzip
+import io
 import re
 import sys
 import zlib
@@ -20,7 +21,8 @@ import zstandard
 from zmqps.trace.errors import SourceError
 
 HEAD_BYTES: Final = 4096
-CHUNK_BYTES: Final = 8 << 20
+CHUNK_BYTES: Final = 512 << 10
+"""As much as a core's cache holds: a chunk is looked at several times."""
 STDIN: Final = Path("-")
 NAME: Final = re.compile(r"\.jsonl(\.\d+)?(\.gz|\.zst)?$")
 
@@ -91,12 +93,22 @@ def beginning(path: Path, nbytes: int) -> bytes:
 def open_source(path: Path) -> IO[bytes]:
     """Open a file for reading its lines. Raises OSError."""
     if path == STDIN:
-        return sys.stdin.buffer
+        return _unpacked(io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer)))
     if path.suffix == ".gz":
         return cast(IO[bytes], gzip.open(path))
     if path.suffix == ".zst":
         return cast(IO[bytes], zstandard.open(path, "rb"))
     return path.open("rb")
+
+
+def _unpacked(stream: io.BufferedReader) -> IO[bytes]:
+    """Return what a stream of lines, or of compressed lines, has: its first bytes tell."""
+    first = stream.peek(4)[:4]
+    if first.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(stream))
+    if first == b"\x28\xb5\x2f\xfd":
+        return cast(IO[bytes], zstandard.open(stream, "rb"))
+    return stream
 
 
 def _files(path: Path) -> list[Path]:

@@ -71,6 +71,11 @@ class Store:
         self.db.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def kept(self) -> bool:
+        """Whether the index stays for the next question."""
+        return self.index.parent != self._folder
+
     def refresh(self) -> None:
         """Read on what has grown."""
         self.db.close()
@@ -150,27 +155,35 @@ class Store:
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 return False
-            if not self.index.exists():  # it cannot be written there
+            if not self._discard():
                 self.index = self._folder / INDEX
-            else:  # no index, whatever it is
-                self.index.unlink()
             return self._update(sources)
         try:
             if not self._is_ours(db):
                 db.close()
-                self.index.unlink()
+                if not self._discard():
+                    self.index = self._folder / INDEX
                 return self._update(sources)
+            db.execute("BEGIN")  # one: who is killed in the midst leaves the index as it was
             Reading(db, self._folder).read(sources)
-            db.execute("BEGIN")
             join_all(db, raw_clocks=self._raw_clocks)
-            db.execute("COMMIT")
             keep(db)
+            db.execute("COMMIT")
             db.execute("CHECKPOINT")
         except BaseException:
             db.close()
-            self.index.unlink(missing_ok=True)  # half of it would not be told from all of it
+            self._discard()
             raise
         db.close()
+        return True
+
+    def _discard(self) -> bool:
+        """Remove an index that is none; False when there is none, or it may not be touched."""
+        try:
+            self.index.unlink()
+            self.index.with_name(f"{self.index.name}.wal").unlink(missing_ok=True)
+        except OSError:
+            return False
         return True
 
     @staticmethod

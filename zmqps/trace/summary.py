@@ -9,8 +9,10 @@ from zmqps.trace.verdicts import counts
 
 _TIMES: Final = """
 SELECT kind, count(*) AS messages, median(sent_at - enqueued_at) AS queued,
-  median(passed_at - sent_at) FILTER (replica_boot = broker_boot) AS to_broker,
-  median(received_at - passed_at) FILTER (broker_boot = shard_boot) AS to_shard,
+  median(CASE WHEN replica_boot = broker_boot THEN passed_at - sent_at
+    ELSE wall(broker_boot, passed_at) - wall(replica_boot, sent_at) END) AS to_broker,
+  median(CASE WHEN broker_boot = shard_boot THEN received_at - passed_at
+    ELSE wall(shard_boot, received_at) - wall(broker_boot, passed_at) END) AS to_shard,
   median(replied_at - received_at) AS at_shard,
   median(answered_at - sent_at) AS whole
 FROM messages WHERE outcome IN ('pushed', 'fetched', 'created') AND sends = 1

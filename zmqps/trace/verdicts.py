@@ -50,15 +50,15 @@ CREATE OR REPLACE TEMP TABLE margin AS
 
 # Messages that their sender knows and their shard does not: is that shard's log whole there?
 _ABSENT: Final = """
-CREATE OR REPLACE TEMP TABLE absent AS
-WITH missing AS (
+CREATE OR REPLACE TEMP TABLE missing AS
   SELECT m.*, m.sequence >> 56 AS link, p.process AS at_process, p.boot AS at_boot
   FROM messages m LEFT JOIN processes p ON p.role = 'shard' AND p.number = m.shard
   WHERE m.at_shard = 0 AND m.replica_line IS NOT NULL AND m.refused IS NULL
-    AND (m.outcome IN {done} OR m.outcome IN ('sent again', 'unfinished'))
-), there AS (
+    AND (m.outcome IN {done} OR m.outcome IN ('sent again', 'unfinished'));
+CREATE OR REPLACE TEMP TABLE absent AS
+WITH there AS (
   SELECT sender, sequence, sequence >> 56 AS link, shard, shard_boot, received_at, replied_at
-  FROM messages WHERE received_at IS NOT NULL
+  FROM messages SEMI JOIN missing USING (sender, shard) WHERE received_at IS NOT NULL
 )
 SELECT row_number() OVER () AS id, m.*, before.received_at AS lo, after.replied_at AS hi
 FROM missing m
@@ -142,18 +142,18 @@ FROM (
 ) d JOIN messages m USING (sender, sequence);
 """
 
-# Pushes are cut alike, so most have the same lines. Those that have not are looked at one by one,
-# and so is one of each kind.
+# Pushes are cut alike: only where cuts overlap, or one was applied again, keys are looked at.
 _TWICE: Final = """
 CREATE OR REPLACE TEMP TABLE odd AS
-WITH cut AS (
-  SELECT sender, number, term, count(*) AS n, sum(hash(keys, outcomes) >> 16) AS h
-  FROM applied GROUP BY sender, number, term
-), common AS (
-  SELECT n, h, min((sender, number)) AS sample, count(*) AS times FROM cut GROUP BY n, h
+WITH cuts AS (
+  SELECT hash(keys) AS cut, any_value(keys) AS keys FROM applied GROUP BY ALL
+), mixed AS (
+  SELECT DISTINCT cut FROM (SELECT cut, unnest(keys) AS key FROM cuts)
+  QUALIFY count(*) OVER (PARTITION BY key) > 1
 )
-SELECT sender, number, term, times FROM cut JOIN common USING (n, h)
-WHERE times < 100 OR (sender, number) = sample;
+SELECT sender, number, term FROM applied SEMI JOIN mixed ON cut = hash(keys)
+UNION SELECT sender, number, term FROM applied GROUP BY sender, number, term, hash(keys)
+HAVING min(hash(version_applied)) <> max(hash(version_applied));
 CREATE OR REPLACE TEMP TABLE twice AS
 SELECT sender, number, term, key, count(DISTINCT version) AS n, list(file ORDER BY "at") AS files,
   list(line ORDER BY "at") AS lines, any_value(process) AS process
@@ -176,26 +176,34 @@ LEFT JOIN members m ON m.incarnation = t.sender LEFT JOIN processes r ON r.proce
 GROUP BY t.sender, t.number, t.process;
 """
 
+# Where each message is later than the one before it, all are in order; only others are sorted out.
 _REORDERED: Final = """
+CREATE OR REPLACE TEMP TABLE disordered AS
+SELECT DISTINCT way FROM (
+  SELECT way, sequence, lag(sequence) OVER (PARTITION BY way ORDER BY received_at, shard_line) AS b
+  FROM (SELECT hash(sender, sequence >> 56, shard, shard_boot) AS way, sequence, received_at,
+    shard_line FROM messages WHERE received_at IS NOT NULL)
+) WHERE sequence < b;
 INSERT INTO verdicts
 SELECT 'reordered', 'harmless', sender, sequence, kind, job, replica, shard, 1,
   'came to the shard after the later message ' || highest, [shard_file], [shard_line]
 FROM (
   SELECT *, max(sequence) OVER (PARTITION BY sender, sequence >> 56, shard, shard_boot
     ORDER BY received_at, shard_line ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
-  FROM (SELECT sender, sequence, kind, job, replica, shard, shard_boot, received_at, shard_file,
-    shard_line FROM messages WHERE received_at IS NOT NULL)
+  FROM messages SEMI JOIN disordered ON way = hash(sender, sequence >> 56, shard, shard_boot)
+  WHERE received_at IS NOT NULL
 ) WHERE sequence < highest;
 """
 
 _ORPHANED: Final = """
-CREATE OR REPLACE TEMP TABLE orphan AS
-WITH alone AS (
+CREATE OR REPLACE TEMP TABLE alone AS
   SELECT m.*, m.sequence >> 56 AS link, b.process AS of_process
   FROM messages m LEFT JOIN members b ON b.incarnation = m.sender
-  WHERE m.replica_line IS NULL AND (m.at_shard > 0 OR m.at_broker > 0)
-), told AS (
-  SELECT sender, sequence, sequence >> 56 AS link, sent_at FROM messages WHERE sent_at IS NOT NULL
+  WHERE m.replica_line IS NULL AND (m.at_shard > 0 OR m.at_broker > 0);
+CREATE OR REPLACE TEMP TABLE orphan AS
+WITH told AS (
+  SELECT sender, sequence, sequence >> 56 AS link, sent_at
+  FROM messages SEMI JOIN alone USING (sender) WHERE sent_at IS NOT NULL
 )
 SELECT m.*, before.sent_at AS lo, after.sent_at AS hi FROM alone m
 ASOF LEFT JOIN told before ON before.sender = m.sender AND before.link = m.link
@@ -229,8 +237,8 @@ WHERE o.of_process IS NOT NULL;
 
 _REFUSED: Final = """
 CREATE OR REPLACE TEMP TABLE mended AS
-SELECT DISTINCT sender, unnest(list_append(earlier, sequence)) AS sequence FROM request_done
-WHERE outcome IN {done};
+SELECT DISTINCT sender, unnest(list_append(earlier, sequence)) AS sequence
+FROM request_done SEMI JOIN request_refused USING (sender) WHERE outcome IN {done};
 INSERT INTO verdicts
 SELECT 'refused',
   CASE WHEN bool_or(d.sequence IS NOT NULL) THEN 'harmless'

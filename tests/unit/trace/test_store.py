@@ -3,7 +3,10 @@
 import gzip
 import io
 import random
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import orjson
 import pytest
@@ -84,9 +87,12 @@ def test_compressed_files_single_files_and_standard_input_say_the_same(run, tmp_
         else:
             (other / f"{path.name}.zst").write_bytes(zstandard.compress(data))
     everything = b"".join(b"".join(lines) for lines in run.values())
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(everything)))
     found = []
-    for places in ([logs], [other], sorted(other.iterdir()), ["-"]):
+    for places, stdin in (
+        ([logs], b""), ([other], b""), (sorted(other.iterdir()), b""), (["-"], everything),
+        (["-"], gzip.compress(everything)), (["-"], zstandard.compress(everything)),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with Store(places) as store:
             verdicts.judge(store)
             found.append(
@@ -306,6 +312,7 @@ def test_a_folder_that_cannot_be_written_has_a_temporary_index(run, tmp_path, mo
     with Store([tmp_path]) as store:
         assert store.value(EVENTS) == count(run)
         assert not str(store.index).startswith(str(tmp_path))
+        assert not store.kept
         place = store.index
     assert not place.exists()
 
@@ -326,3 +333,50 @@ def test_a_log_that_is_gone_is_missing_though_the_index_had_it(tmp_path):
         assert kept == verdicts.counts(new)
     assert "shard-1" not in names
     assert not any(by_grade["bad"] for by_grade in kept.values())
+
+
+@pytest.mark.usefixtures("run")
+def test_what_is_no_index_and_may_not_be_removed_is_left(tmp_path, monkeypatch):
+    (tmp_path / "trace.duckdb").write_bytes(b"no database" * 1000)
+    monkeypatch.setattr(Path, "unlink", _refused)
+    with Store([tmp_path]) as store:
+        assert store.value(EVENTS)
+        assert not store.kept
+    assert (tmp_path / "trace.duckdb").read_bytes() == b"no database" * 1000
+
+
+def _refused(_self, **_):
+    raise PermissionError("not yours")
+
+
+@pytest.mark.usefixtures("run")
+def test_who_is_killed_while_indexing_leaves_what_the_next_one_reads(tmp_path):
+    """Also as it was in the midst of the joins: nothing of it is taken for all of it."""
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from zmqps.trace import store\n"
+        "store.keep = lambda db: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store.Store([Path(sys.argv[1])])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with Store([tmp_path]) as store:
+        events = store.value(EVENTS)
+    (tmp_path / "trace.duckdb").unlink()
+    with Store([tmp_path]) as store:
+        assert store.value(EVENTS) == events
+
+
+@pytest.mark.usefixtures("run")
+def test_two_commands_at_once_have_the_same_index(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from zmqps.trace.store import Store\n"
+        "with Store([Path(sys.argv[1])]) as store: print(store.value(sys.argv[2]), store.kept)\n"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path, EVENTS], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    told = {one.communicate()[0] for one in both}
+    assert len(told) == 1
+    assert [one.returncode for one in both] == [0, 0]
