@@ -19,7 +19,7 @@ from zmqps.protocol.messages import Attach, Attached, Body, Heartbeat, Message, 
 AGAIN = 10
 """How many times a refused `Attach` is repeated in the time that one without answer is given."""
 
-Purpose = Literal["fetch", "push", "broker", "shard"]
+Purpose = Literal["fetch", "push", "broker", "shard", "take"]
 
 
 class Way(NamedTuple):

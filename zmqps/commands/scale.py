@@ -55,8 +55,8 @@ def scale(
     """Have more shards, or fewer, or others, while training runs.
 
     Start further ones before (`zmqps shard`; with two copies, two for each). Those that are not
-    needed any more, or that you name, are spares after, and may be ended. Keys move through a
-    checkpoint, so all hosts must see the run folder.
+    needed any more, or that you name, are spares after, and may be ended when this ends. All shards
+    save first, and requests wait meanwhile.
     """
     import time
 

@@ -101,7 +101,8 @@ class Assign:
     `on_nonfinite`, `sync`; `restore` names the files of the checkpoint to start from (none: first
     values). With `follows`, the incarnation of the shard that has these ranges, the receiver gets
     the blocks from it, and goes on getting what happens to them; a later assignment without it, in
-    a newer term, lets it serve what it has.
+    a newer term, lets it serve what it has. `sources` had blocks before keys moved, and give those
+    that `restore` does not have.
     """
 
     shard: int
@@ -113,6 +114,7 @@ class Assign:
     roster: tuple[int, ...]
     restore: tuple[str, ...]
     follows: int = 0
+    sources: tuple[ShardAt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,13 @@ class Mirror:
     term: int
     followers: tuple[ShardAt, ...]
     in_step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """All keys are where they are to be, and saved: what a shard kept for others may go."""
+
+    term: int
 
 
 @dataclass(frozen=True, slots=True)

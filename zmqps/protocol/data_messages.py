@@ -10,7 +10,7 @@ from zmqps.protocol.parts import Part, Receipt, Want
 class Attach:
     """First on a link: a replica's thread to a broker, a broker to a shard, a shard to another."""
 
-    purpose: Literal["fetch", "push", "broker", "shard"]
+    purpose: Literal["fetch", "push", "broker", "shard", "take"]
     window_bytes: int
 
 

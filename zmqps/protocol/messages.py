@@ -23,6 +23,7 @@ from zmqps.protocol.control_messages import (
     Hello,
     Leave,
     Mirror,
+    Moved,
     Progress,
     Refused,
     RefusedReport,
@@ -57,7 +58,7 @@ from zmqps.protocol.sandblaster_messages import (
     PortionDone,
     PortionsSent,
 )
-from zmqps.protocol.shard_messages import Changes, Copy, InStep, Taken
+from zmqps.protocol.shard_messages import Changes, Copy, Given, InStep, Take, Taken
 
 PROTOCOL_VERSION = 2
 
@@ -83,12 +84,14 @@ __all__ = [
     "Evaluated",
     "Fetch",
     "Fetched",
+    "Given",
     "Heartbeat",
     "Hello",
     "InStep",
     "Leave",
     "Message",
     "Mirror",
+    "Moved",
     "Operate",
     "Operated",
     "Portion",
@@ -112,6 +115,7 @@ __all__ = [
     "Status",
     "Stop",
     "Stopped",
+    "Take",
     "Taken",
     "Waiting",
     "Welcome",
@@ -123,6 +127,7 @@ Body = (
     | Evaluate | Evaluated | Save | Saved | Stop | Stopped | Leave | AskStatus | Scale | Status
     | Attach | Attached | Fetch | Fetched | Push | Pushed | Create | Created
     | Mirror | Restored | Copy | Changes | InStep | Taken
+    | Moved | Take | Given
     | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport | SilentReport
 )  # fmt: skip

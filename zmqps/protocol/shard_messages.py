@@ -44,3 +44,17 @@ class Taken:
 
     lsn: int
     term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A shard asks another one for blocks that this one had before keys moved."""
+
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Those that it has, as many as fit into a message; nothing: it has none of them."""
+
+    blocks: tuple[Copied, ...]

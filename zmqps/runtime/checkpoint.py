@@ -143,12 +143,12 @@ def restore(task: Restore) -> list[BlockCopy]:
                 raise CheckpointError(file, f"{_name(copy.block)} a second time", "each block once")
             found[copy.block.key] = copy
     for key, block in wanted.items():
-        if key not in found:
+        if key not in found and not task.partly:
             where = ", ".join(absent or task.files) or "no files"
             if absent:
                 where += ": No such file on this host"
             raise CheckpointError(where, f"no {_name(block)}", "each block once")
-    return [found[block.key] for block in task.blocks]
+    return [found[block.key] for block in task.blocks if block.key in found]
 
 
 def assemble(folder: Path) -> dict[str, Array]:

@@ -185,6 +185,8 @@ class Cluster:
         membership = Membership(self._who(process, role, endpoints))
         core = BrokerCore(membership) if role == "broker" else ShardCore(membership)
         tasks = {BeginLog: _begin(process), **self._tasks}
+        if self.settings.own_disks:
+            tasks |= disk_tasks(self.disk, self.settings.costs, process.host)
         process.add(role, core, tasks, endpoints, raw=role == "broker")
 
     def _add_replica(self, process: Process) -> None:

@@ -7,6 +7,7 @@ manifests that make them whole, the rows of metrics and the summary.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from zmqps.actors.base import Array
@@ -34,6 +35,7 @@ class File:
     blocks: tuple[BlockCopy, ...]
     nbytes: int
     torn: bool
+    host: str = ""
 
 
 class Disk:
@@ -51,24 +53,26 @@ class Disk:
         self.state: dict[str, Any] | None = None
         self.trouble: dict[str, list[Trouble]] = {}
 
-    def save_chunk(self, task: SaveChunk) -> int:
-        """Write a file of blocks; return its bytes."""
+    def save_chunk(self, task: SaveChunk, host: str = "") -> int:
+        """Write a file of blocks on this host's disk ("": all have one); return its bytes."""
         trouble = self.befall("shard")
         blocks = tuple(map(_copied, task.blocks))
         nbytes = sum(b.parameters.nbytes + sum(a.nbytes for a in b.state.values()) for b in blocks)
-        self.files[f"{task.folder}/{task.name}"] = File(blocks, nbytes, trouble == "tears")
+        self.files[f"{task.folder}/{task.name}"] = File(blocks, nbytes, trouble == "tears", host)
         return nbytes
 
-    def restore(self, task: Restore) -> list[BlockCopy]:
+    def restore(self, task: Restore, host: str = "") -> list[BlockCopy]:
         """Find blocks in files. Raises OSError or ValueError when one is missing or torn."""
         found: dict[int, BlockCopy] = {}
         for name in task.files:
-            if name not in self.files:
-                raise FileNotFoundError(name)
+            if name not in self.files or self.files[name].host != host:  # perhaps on another host
+                if not task.partly:
+                    raise FileNotFoundError(name)
+                continue
             if self.files[name].torn:
                 raise ValueError(f"{name}: no whole safetensors file, expected blocks")
             found |= {copy.block.key: copy for copy in self.files[name].blocks}
-        return [_copied(found[block.key]) for block in task.blocks]
+        return [_copied(found[b.key]) for b in task.blocks if b.key in found or not task.partly]
 
     def manifest(self, task: WriteManifest) -> None:
         """Make a checkpoint whole. Raises ValueError when a file has not the size that was told."""
@@ -103,16 +107,17 @@ class Disk:
         return trouble
 
 
-def disk_tasks(disk: Disk, costs: CostSettings) -> Mapping[type, Task]:
+def disk_tasks(disk: Disk, costs: CostSettings, host: str = "") -> Mapping[type, Task]:
     """Return how shards and the coordinator do their slow work on a virtual disk."""
+    save, restore = partial(disk.save_chunk, host=host), partial(disk.restore, host=host)
 
     def file_s(_: object) -> float:
         return costs.disk_ms / 1e3
 
     return {
         MakeFirstValues: Task(make_first_values, file_s),
-        SaveChunk: Task(disk.save_chunk, lambda task: save_seconds(task, costs), durable=True),
-        Restore: Task(disk.restore, file_s),
+        SaveChunk: Task(save, lambda task: save_seconds(task, costs), durable=True),
+        Restore: Task(restore, file_s),
         AppendMetrics: Task(disk.append, file_s, durable=True),
         WriteManifest: Task(disk.manifest, file_s, durable=True),
         WriteState: Task(disk.write_state, file_s, durable=True),

@@ -75,6 +75,9 @@ class NetworkSettings(Settings):
     cards: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="Pattern of hosts → Mbit/s that each host's card carries each way, in all."
     )
+    own_disks: bool = Field(
+        False, description="Whether each host has its own disk; otherwise all see one."
+    )
     costs: CostSettings = Field(CostSettings(), description="What work takes.")
     slow: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="Pattern of processes → how many times as long their work takes."

@@ -11,7 +11,7 @@ from zmqps.actors.base import Effect
 from zmqps.actors.coordinator.agreement import Agreement
 from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.slots import Slot, Slots
-from zmqps.protocol.messages import Assign, Assigned, Declared, Mirror, Restored, Routes
+from zmqps.protocol.messages import Assign, Assigned, Declared, Mirror, Moved, Restored, Routes
 from zmqps.protocol.parts import BrokerAt, Seen, ShardAt
 from zmqps.protocol.routes import RouteTable, balanced, moved_bytes, rebalanced, shard_bytes
 
@@ -34,6 +34,9 @@ class Assignment:
         self.creator: Member | None = None
         self.ready = False
         self.wanted = shards  # how many there are to be
+        self.sources: tuple[int, ...] = ()  # incarnations that had keys before they moved
+        self.sealed_in: str | None = None  # the checkpoint with which they moved
+        self._freed: tuple[int, ...] = ()  # sources that are to be told that they are none any more
         self.spared: set[int] = set()  # incarnations that are to have no place
         self._told: dict[int, object] = {}  # by incarnation, what it was told last
         self._mirrors: dict[int, Mirror] = {}  # by the incarnations of primaries
@@ -52,7 +55,8 @@ class Assignment:
         made.table = RouteTable(state["epoch"], tuple(tuple(pair) for pair in state["ranges"]))
         made._routes = Routes(state["routes_epoch"], made.table.ranges, (), ())
         made.ready, made.spared = state["ready"], set(state["spared"])
-        made.wanted = state["wanted"]
+        made.wanted, made.sealed_in = state["wanted"], state["sealed_in"]
+        made.sources = tuple(state["sources"])
         made.slots.restore(state["slots"])
         return made
 
@@ -66,6 +70,8 @@ class Assignment:
             "ready": self.ready,
             "spared": sorted(self.spared),
             "wanted": self.wanted,
+            "sources": list(self.sources),
+            "sealed_in": self.sealed_in,
         }
 
     @property
@@ -97,7 +103,11 @@ class Assignment:
                     there[who].roster = roster
                     assign = self._assign(slot, epoch, roster, follows)
                     effects.append(self.members.send(there[who], assign, now))
-        return [*effects, *self._mirror(there, now)]
+        free = [there[who] for who in self._freed if who in there]
+        self._freed = ()
+        return [
+            *effects, *self._mirror(there, now), *self.members.send_all(free, Moved(self.term), now)
+        ]  # fmt: skip
 
     def _assign(self, slot: Slot, epoch: int, roster: tuple[int, ...], follows: int) -> Assign:
         return Assign(
@@ -110,7 +120,12 @@ class Assignment:
             roster=roster,
             restore=() if follows else self.restore(),
             follows=follows,
+            sources=() if follows else self._sources(),
         )
+
+    def _sources(self) -> tuple[ShardAt, ...]:
+        there = {member.incarnation: member for member in self.members.of("shard")}
+        return tuple(_at(0, there[who]) for who in self.sources if who in there)
 
     def _mirror(self, there: dict[int, Member], now: float) -> list[Effect]:
         """Tell each primary who has its copy, or that it is alone."""
@@ -177,20 +192,28 @@ class Assignment:
     @property
     def asked(self) -> tuple[object, ...]:
         """What an observer asked for last."""
-        return self.wanted, tuple(sorted(self.spared))
+        return self.wanted, tuple(sorted(self.spared)), self.sources
 
     @property
     def moving(self) -> bool:
         """Whether other shards are to have the keys than have them."""
         placed = {who for slot in self.slots.all for who in (slot.primary, slot.follower)}
-        return len(self.slots.all) != self.wanted or bool(placed & self.spared)
+        other = len(self.slots.all) != self.wanted or bool(placed & self.spared)
+        return other or bool(self.sources)
 
-    def scale(self, shards: int) -> int:
+    def scale(self, shards: int, sealed_in: str) -> int:
         """Give so many shards the keys, all to be restored; return the bytes that move."""
-        layout, old = self.agreement.layout, self.table
+        layout, old, slots = self.agreement.layout, self.table, self.slots.all
+        followers = [slot.follower for slot in slots if slot.in_step]
+        self.sources = (*(slot.primary for slot in slots), *followers)
+        self.sealed_in = sealed_in
         self.table = rebalanced(old, layout, range(shards), self.routes().epoch + 1)
         self.slots.scale(shards, self.spared)
         return moved_bytes(old, self.table, layout)
+
+    def free(self) -> None:
+        """Let sources forget what they have kept: it is saved where it belongs."""
+        self._freed, self.sources = self.sources, ()
 
     def tell_again(self) -> None:
         """Let all shards be told their places once more."""

@@ -2,7 +2,9 @@
 
 All shards save, and serve nothing from the moment at which they begin to (they are sealed): so the
 checkpoint has all that was ever acknowledged or shown. When it is whole, there is another route
-table, in new terms, and every shard of it is restored from that checkpoint. Requests wait.
+table, in new terms, and every shard of it is restored from that checkpoint, or takes what is in no
+file on its host from those that had it. Requests wait. When all has been saved anew, where it is
+now, those that had it forget it.
 What fails before the checkpoint is whole leaves all as it was, and is begun anew; what fails later
 is a shard that is lost, and restored from the same checkpoint.
 """
@@ -74,8 +76,12 @@ class Scaling:
         checkpoints = training.checkpoints
         busy = checkpoints.busy or training.evaluations.busy
         # An `Assign` after the seal would end it.
-        busy = busy or assignment.slots.catching_up or not assignment.told
-        if busy or not running or now < self._again_at or not self._due(assignment):
+        busy = busy or assignment.slots.catching_up or not assignment.told or not training.serves
+        if busy or not running:
+            return []
+        if assignment.sources:
+            return self._end(assignment, now)
+        if now < self._again_at or not self._due(assignment):
             return []
         effects = checkpoints.start(training.manifest(now), now, seal=True)
         self._folder, self._since = checkpoints.folder, now
@@ -86,7 +92,21 @@ class Scaling:
         shards, copies = self.training.members.of("shard"), assignment.slots.copies
         there = sum(member.incarnation not in assignment.spared for member in shards)
         enough = there >= assignment.wanted * copies
-        return assignment.moving and enough and self.training.serves
+        return assignment.moving and enough
+
+    def _end(self, assignment: Assignment, now: float) -> list[Effect]:
+        """Have all saved where it is now; then nobody needs what was kept where it was."""
+        if self.training.checkpoints.last != assignment.sealed_in:
+            self.training.changed = True
+            assignment.free()
+            return []
+        if now < self._again_at:
+            return []
+        self._pause(now)
+        return self.training.save(now)
+
+    def _pause(self, now: float) -> None:
+        self._again_at, self._pause_s = now + self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
 
     def _go_on(self, assignment: Assignment, now: float) -> list[Effect]:
         """See whether the checkpoint is whole, and have its blocks restored where they belong."""
@@ -95,11 +115,11 @@ class Scaling:
             return []
         whole, self._folder = checkpoints.last == self._folder, ""
         training.changed = True
-        if not whole or not self._due(assignment):
-            self._again_at, self._pause_s = now + self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
+        if not whole or not training.serves or not self._due(assignment):
+            self._pause(now)
             assignment.tell_again()  # which unseals them
             return []
         self._pause_s = PAUSE_S
-        nbytes = assignment.scale(assignment.wanted)
+        nbytes = assignment.scale(assignment.wanted, checkpoints.folder)
         epoch = assignment.table.epoch
         return [Note(events.KeysMoved(assignment.wanted, epoch, nbytes, now - self._since))]

@@ -32,10 +32,12 @@ from zmqps.actors.shard import serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.following import Following
 from zmqps.actors.shard.front import FRONT, FRONT_NUMBER, Front
-from zmqps.actors.shard.held import Held
+from zmqps.actors.shard.giving import as_many, put
+from zmqps.actors.shard.held import COPYING, MOVING, Held
 from zmqps.actors.shard.mirror import FOLLOWER, mirror_of
 from zmqps.actors.shard.saving import Saving
 from zmqps.actors.shard.staging import operate, pushes_of, rule_of
+from zmqps.actors.shard.taking import GIVER, Taking
 from zmqps.actors.shard.tasks import BlockCopy, MakeFirstValues, Restore
 from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
@@ -45,6 +47,7 @@ from zmqps.protocol.messages import (
     Heartbeat,
     Message,
     Mirror,
+    Moved,
     Operate,
     Refused,
     Roster,
@@ -56,9 +59,6 @@ from zmqps.protocol.messages import (
 from zmqps.protocol.routes import RouteTable
 
 __all__ = ["FRONT", "FRONT_NUMBER", "ShardCore"]
-
-MOVING, COPYING = "keys are about to move", "its copy is not in step yet"
-"""Why a shard that is ready serves nothing."""
 
 
 class ShardCore:
@@ -96,8 +96,8 @@ class ShardCore:
             case Received(link=link, message=message) if link == LINK:
                 session, is_news = self.membership.received(message, now)
                 effects += [*session, *(self._ordered(message, now) if is_news else [])]
-            case Received(link=link, message=message) if link == FOLLOWER:
-                effects += self._mirrored(message, now)
+            case Received(link=link) if link in (FOLLOWER, GIVER):
+                effects += self._of_other(event, now)
             case Received(message=message, arrays=arrays, peer=peer):
                 effects += self.front.asked(message, arrays, peer, now)
                 effects += self._ready_perhaps(now)
@@ -123,11 +123,7 @@ class ShardCore:
 
     def _malformed(self, link: str, error: str) -> list[Effect]:
         effects = self.membership.malformed(error) if link == LINK else []
-        tally = self.held.tally
-        tally.malformed += 1
-        if tally.malformed.bit_count() == 1:  # 1, 2, 4 … : a flood fills no log
-            effects.append(Note(events.MalformedReceived(link, error, tally.malformed)))
-        return effects
+        return [*effects, *map(Note, self.held.tally.bad(link, error))]
 
     def _doubt(self, now: float) -> list[Effect]:
         """Notice that this process was stopped: its ranges may be another one's by now.
@@ -160,6 +156,8 @@ class ShardCore:
                 return self._routes(routes, now)
             case Save() as save:
                 return self._save(save, message.sequence, now)
+            case Moved():
+                self.held.kept = None
             case Operate() as order:
                 done = Note(serving.operations_done(order))
                 answer = operate(order, self.held.pushes if self.held.ready else None)
@@ -171,9 +169,11 @@ class ShardCore:
         """Note the epoch; a sealed shard that is in no route any more has given its keys away."""
         self.held.epoch = routes.epoch
         note = events.RoutesChanged(routes.epoch, len(routes.shards), len(routes.brokers))
-        here = any(at.incarnation == self._incarnation for at in routes.shards)
-        dropped = [] if here or not self.held.sealed else self._drop("its keys have moved", now)
-        return [Note(note), *dropped]
+        if self.held.sealed != MOVING or self._incarnation in (
+            s.incarnation for s in routes.shards
+        ):
+            return [Note(note)]
+        return [Note(note), *self._drop("its keys have moved", now, keep=True)]
 
     def _welcomed(self, now: float) -> list[Effect]:
         """Begin as a new process, or go on: the coordinator is back and is told what is here."""
@@ -184,13 +184,15 @@ class ShardCore:
         self.front.welcomed()
         return effects
 
-    def _drop(self, reason: str, now: float) -> list[Effect]:
-        """Forget the blocks: whoever serves them is another one."""
+    def _drop(self, reason: str, now: float, *, keep: bool = False) -> list[Effect]:
+        """Forget the blocks: whoever serves them is another one, and may need them (`keep`)."""
         effects = self._give_up_save(reason, now)
-        if self.held.mirror is not None:
-            effects += self.held.mirror.close()
+        for part in (self.held.mirror, self.held.taking):
+            effects += part.close() if part is not None else []
         self._loading, self._wanted = None, Mirror(0, ())
+        kept = (self.held.settled or self.held.kept) if keep else None
         self.held.drop()
+        self.held.kept = kept
         return effects
 
     def _assigned(self, assign: Assign, cause: int, now: float) -> list[Effect]:
@@ -200,11 +202,11 @@ class ShardCore:
         told, perhaps with another epoch.
         """
         held = self.held
-        if held.assign is not None and _place(assign) == _place(held.assign):
+        if held.has(assign):
             held.sealed = "" if held.sealed == MOVING else held.sealed
             return [self._say_assigned(now, cause)] if held.ready else []
         self._assign_cause = cause
-        if _is_take_over(assign, held):
+        if held.takes_over(assign):
             return self._take_over(assign, now)
         try:
             table = RouteTable(assign.epoch, assign.ranges)
@@ -214,7 +216,7 @@ class ShardCore:
         except (ValueError, TypeError) as error:
             refused = Refused("bad_request", f"assignment: {error}", assign.epoch)
             return [self.membership.send(refused, now, cause)]
-        effects = self._drop("the shard was assigned anew", now)
+        effects = self._drop("the shard was assigned anew", now, keep=bool(assign.sources))
         mine = tuple(b for b in layout.blocks if table.owner(b.key) == assign.shard)
         held.replicas.replace(assign.roster)
         held.blocks = Blocks(mine, rule, assign.term, self.membership.limit("dedupe_window"))
@@ -224,9 +226,13 @@ class ShardCore:
             held.following = Following(held.blocks, assign.follows, assign.term)
             return effects
         held.sealed = COPYING if self.membership.limit("shard_copies") > 1 else ""
+        if held.kept is not None:
+            put(held.blocks, *as_many([held.kept], sorted(held.blocks.missing), math.inf))
         if assign.restore:
             names = None if assign.rule.get("lbfgs") else rule.state_names
-            self._loading, held.restoring = Restore(assign.restore, mine, names), True
+            missing = tuple(block for block in mine if block.key in held.blocks.missing)
+            self._loading = Restore(assign.restore, missing, names, partly=bool(assign.sources))
+            held.restoring = True
         else:
             made = tuple(block for block in mine if block.initial.kind != "given")
             self._loading = MakeFirstValues(made, seed)
@@ -246,13 +252,14 @@ class ShardCore:
     def _finished(self, task: Any, result: Any, error: str | None, now: float) -> list[Effect]:
         if self._loading is not None and task is self._loading:
             self._loading, self.held.restoring = None, False
-            if error is not None:
+            assert self.held.assign is not None
+            if error is not None and not self.held.assign.sources:
                 reason = f"no values for its blocks: {error}"
                 refused = Refused("values", reason, self.held.epoch)
                 told = self.membership.send(refused, now, self._assign_cause)
                 return [told, Exit(f"this shard has {reason}")]
-            self._load(task, result)
-            return self._ready_perhaps(now)
+            self._load(task, result or ())
+            return [*self._take_rest(now), *self._ready_perhaps(now)]
         if self._saving is not None and task is self._saving.task:
             if error is not None:
                 return self._give_up_save(error, now)
@@ -273,6 +280,15 @@ class ShardCore:
         for copy in result:
             seen = {who: seen for who, seen in copy.seen.items() if who in live}
             blocks.put(copy.block.key, copy.parameters, dict(copy.state), copy.updates, seen)
+
+    def _take_rest(self, now: float) -> list[Effect]:
+        """Have those that had the keys before give what was in no file."""
+        held = self.held
+        assert held.blocks is not None and held.assign is not None
+        if not held.blocks.missing or not held.assign.sources:
+            return []
+        held.taking = Taking(held.blocks, held.assign.sources, self.membership)
+        return held.taking.start(now)
 
     def _ready_perhaps(self, now: float) -> list[Effect]:
         """Serve from now on, if all blocks have values."""
@@ -325,9 +341,13 @@ class ShardCore:
         ways = ways_to(follower.endpoints, follower.incarnation, follower.host, own)
         return [*effects, *held.mirror.link.connect(ways, now)]
 
-    def _mirrored(self, message: Message, now: float) -> list[Effect]:
-        """Take what the follower says."""
-        return self.held.mirror.received(message, now) if self.held.mirror is not None else []
+    def _of_other(self, event: Received, now: float) -> list[Effect]:
+        """Take what the follower says, or a shard that had blocks of this one."""
+        mirror, taking = self.held.mirror, self.held.taking
+        if event.link == FOLLOWER:
+            return mirror.received(event.message, now) if mirror is not None else []
+        taken = taking.received(event.message, event.arrays, now) if taking is not None else []
+        return [*taken, *self._ready_perhaps(now)]
 
     # --- Saves and reports ------------------------------------------------------------------------
 
@@ -367,6 +387,8 @@ class ShardCore:
             return []
         self.front.grants.expire(now)
         effects: list[Effect] = []
+        if (taking := self.held.taking) is not None:
+            effects += taking.tick(now)
         if (mirror := self.held.mirror) is not None:
             effects += mirror.tick(now)
             if mirror.stuck_s(now) > self.membership.limit("gone_ms") / 1e3 and self._wanted.term:
@@ -376,16 +398,3 @@ class ShardCore:
             return effects
         self._reported_at = now
         return [*effects, self.membership.send(self.held.tally.report(self.held.blocks), now)]
-
-
-def _is_take_over(assign: Assign, held: Held) -> bool:
-    """Say whether a copy in step becomes what is served."""
-    if held.assign is None or held.following is None or assign.follows:
-        return False
-    same = (assign.shard, assign.ranges) == (held.assign.shard, held.assign.ranges)
-    return same and held.following.in_step
-
-
-def _place(assign: Assign) -> tuple[object, ...]:
-    """Return what makes an assignment another one."""
-    return assign.shard, assign.term, assign.follows, assign.ranges

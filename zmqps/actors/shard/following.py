@@ -5,10 +5,11 @@ each says how many updates its block has had, so that a difference does not stay
 """
 
 from zmqps.actors.base import Array, Arrays
-from zmqps.actors.shard.blocks import Blocks, StoredBlock
+from zmqps.actors.shard.blocks import Blocks
+from zmqps.actors.shard.giving import put
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.messages import Changes, Copy, InStep, Taken
-from zmqps.protocol.parts import Change, Copied
+from zmqps.protocol.parts import Change
 
 
 class DivergedError(Exception):
@@ -33,7 +34,7 @@ class Following:
         if body.lsn == self.taken + 1:
             match body:
                 case Copy(blocks=blocks):
-                    self._copies(blocks, list(arrays))
+                    put(self.blocks, blocks, arrays)
                 case Changes(changes=changes):
                     self._changes(changes, list(arrays))
                 case InStep():
@@ -42,23 +43,6 @@ class Following:
                     self.in_step = True
             self.taken += 1
         return Taken(self.taken, self.term)
-
-    def _copies(self, copies: tuple[Copied, ...], arrays: list[Array]) -> None:
-        taken = []
-        for copy in copies:
-            if copy.key not in self.blocks.missing:
-                raise ProtocolError(f"block {copy.key:016x} is not one that is missing")
-            stored = self.blocks.by_key[copy.key]
-            mine, arrays = arrays[: 1 + len(copy.state)], arrays[1 + len(copy.state) :]
-            if len(mine) != 1 + len(copy.state) or any(not _fits(stored, a) for a in mine):
-                raise ProtocolError(f"the arrays of block {copy.key:016x} do not fit it")
-            taken.append((copy, mine))
-        if arrays or len({copy.key for copy in copies}) != len(copies):
-            raise ProtocolError("arrays without a block, or a block twice")
-        for copy, (parameters, *state) in taken:
-            seen = {s.incarnation: (s.last, s.later) for s in copy.seen}
-            named = dict(zip(copy.state, state, strict=True))
-            self.blocks.put(copy.key, parameters, named, copy.updates, seen)
 
     def _changes(self, changes: tuple[Change, ...], arrays: list[Array]) -> None:
         moving = [change for change in changes if change.moved]
@@ -90,8 +74,3 @@ class Following:
     def check_invariants(self) -> None:
         """Raise AssertionError when it claims what it does not have."""
         assert not self.in_step or not self.blocks.missing
-
-
-def _fits(stored: StoredBlock, array: Array) -> bool:
-    block = stored.block
-    return array.shape == block.shape and array.dtype == block.dtype

@@ -9,6 +9,7 @@ from zmqps.actors.base import Arrays, Effect, Exit, Note, Send
 from zmqps.actors.membership import Membership
 from zmqps.actors.shard import serving
 from zmqps.actors.shard.following import DivergedError
+from zmqps.actors.shard.giving import as_many
 from zmqps.actors.shard.grants import Grants
 from zmqps.actors.shard.held import Held
 from zmqps.actors.shard.pushes import OpenPush, check_push
@@ -24,12 +25,14 @@ from zmqps.protocol.messages import (
     Copy,
     Create,
     Fetch,
+    Given,
     Heartbeat,
     InStep,
     Message,
     Push,
     Pushed,
     Refused,
+    Take,
 )
 
 FRONT = "front"
@@ -71,6 +74,10 @@ class Front:
             case Bye() if len(peer) == 1:
                 self.grants.detach(peer)
                 return []
+            case Take(keys) if len(peer) == 1:
+                having = [b for b in (self.held.kept, self.held.settled) if b is not None]
+                told, mine = as_many(having, keys, self.membership.limit("message_bytes_max"))
+                return [self._reply(message, Given(told), peer, mine)]
             case Copy() | Changes() | InStep() if len(peer) == 1:
                 return self._given(message, message.body, arrays, peer, now)
         answer = self._requested(message, body, arrays, peer, now)

@@ -17,8 +17,9 @@ from zmqps.actors.base import Arrays, Effect, frozen
 from zmqps.actors.link import Link, Patience
 from zmqps.actors.membership import Membership
 from zmqps.actors.shard.blocks import Blocks, Entry
+from zmqps.actors.shard.giving import copied
 from zmqps.protocol.messages import Changes, Copy, InStep, Message, Refused, Taken
-from zmqps.protocol.parts import Change, Copied, Seen
+from zmqps.protocol.parts import Change, Copied
 
 FOLLOWER = "shard-follower"  # the first word is the role whose key is expected there
 FOLLOWER_NUMBER = 2
@@ -164,11 +165,8 @@ class Mirror:
         nbytes = 0
         while self._left and (not blocks or nbytes < self._message_bytes_max // 2):
             key = self._left.pop()
-            copy = self.blocks.copy_of(self.blocks.by_key[key])
-            names = tuple(sorted(copy.state))
-            seen = tuple(Seen(who, last, later) for who, (last, later) in copy.seen.items())
-            blocks.append(Copied(key, copy.updates, names, seen))
-            mine = [copy.parameters, *(copy.state[name] for name in names)]
+            copy, mine = copied(self.blocks, key)
+            blocks.append(copy)
             arrays += mine
             nbytes += sum(array.nbytes for array in mine)
             self._given.add(key)

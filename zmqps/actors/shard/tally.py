@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import OpenPush
+from zmqps.protocol import events
 from zmqps.protocol.messages import ShardReport
 from zmqps.protocol.parts import NEVER
 
@@ -49,6 +50,12 @@ class Tally:
                 f"tensor {block.tensor!r} block {block.number}, push {push.body.number} at step "
                 f"{push.body.step} of incarnation {push.message.incarnation}"
             )
+
+    def bad(self, link: str, error: str) -> list[events.MalformedReceived]:
+        """Count bytes that are no message; return a line of log for each that doubles them."""
+        self.malformed += 1
+        once = self.malformed.bit_count() == 1  # a flood fills no log
+        return [events.MalformedReceived(link, error, self.malformed)] if once else []
 
     def report(self, blocks: Blocks | None) -> ShardReport:
         """Return the report."""

@@ -34,11 +34,13 @@ class Restore:
     """Find these blocks in the files of a checkpoint. Result: a list of `BlockCopy`.
 
     `state_names` is what their state must hold; None: whatever it holds (vectors of L-BFGS).
+    `partly`: those that are in no file are left out.
     """
 
     files: tuple[str, ...]
     blocks: tuple[Block, ...]
     state_names: tuple[str, ...] | None
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

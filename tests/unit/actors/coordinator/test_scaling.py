@@ -10,6 +10,7 @@ from zmqps.protocol.messages import (
     Assign,
     InStep,
     Mirror,
+    Moved,
     Refused,
     Restored,
     Routes,
@@ -45,18 +46,21 @@ def test_keys_move_by_a_sealed_checkpoint_in_a_new_term_and_epoch():
     before = rig.trainer.got(Routes)[-1]
     assert ask(rig, 2) == []
     rig.tick()
-    assert [save.seal for save in rig.shards[0].got(Save)] == [True]
-    assert not rig.shards[1].got(Save)
+    assert [save.seal for save in rig.shards[0].got(Save)] == [True, False]
+    assert [save.seal for save in rig.shards[1].got(Save)] == [False], "it has nothing before"
     for number, shard in enumerate(rig.shards):
         assign = shard.got(Assign)[-1]
         assert (assign.shard, assign.term) == (number, 2)
         assert assign.restore == ("/runs/run-1/checkpoints/000001/shard-0-0.safetensors",)
         assert RouteTable(1, assign.ranges).owned(number)
+        assert [source.incarnation for source in assign.sources] == [rig.shards[0].incarnation]
     after = rig.trainer.got(Routes)[-1]
     assert after.epoch > before.epoch and after.ranges != before.ranges
     assert not rig.trainer.got(Restored), "nothing is lost"
     assert [(moved.shards, moved.epoch) for moved in rig.of(KeysMoved)] == [(2, after.epoch)]
+    rig.tick()
     assert rig.status()["routes"]["moving"] is False
+    assert [len(shard.got(Moved)) for shard in rig.shards] == [1, 0], "who has kept something"
 
 
 def test_a_host_or_shard_is_emptied():

@@ -93,6 +93,14 @@ class Rig:
         message = Message(who, more.pop("sequence", self.sequence), body, **more)
         return self.event(Received("front", message, arrays, peer))
 
+    def asks_of(self, message: Message, peer=(b"other",)) -> list[Send]:
+        """Another shard asks."""
+        return self.event(Received("front", message, (), peer))
+
+    def hears(self, link: str, send: Send) -> list[Send]:
+        """Another shard answers on a link of this one."""
+        return self.event(Received(link, send.message, send.arrays))
+
     def answer(self, body: Body, arrays: Sequence = (), who: int = 11, **more) -> Send:
         """The one answer to what a client asks."""
         (send,) = self.asks(body, arrays, who, **more)
@@ -121,19 +129,19 @@ class Rig:
 
     # --- Whole scenes -----------------------------------------------------------------------------
 
-    def join(self) -> None:
+    def join(self, mine: int = MINE) -> None:
         self.tick()
         limits = ClusterSettings().model_dump() | self.limits
-        self.orders(Welcome(MINE, "shard-0", "run", "/run", "host", limits))
+        self.orders(Welcome(mine, "shard-0", "run", "/run", "host", limits))
         self.asks(Attach("broker", 1 << 30), who=50, peer=BROKER)
 
     def assign(self, of: Layout, roster=(11, 12), *, shards=(0,), shard=0, term=1, epoch=1, **more):
         self.layout = of
         files = tuple(map(str, more.pop("restore", ())))
         ranges = balanced(of, shards, epoch).ranges
-        rules, follows = more.pop("rule", rule()), more.pop("follows", 0)
+        rules = more.pop("rule", rule())
         return self.orders(
-            Assign(shard, term, epoch, of.to_wire(), ranges, rules, tuple(roster), files, follows)
+            Assign(shard, term, epoch, of.to_wire(), ranges, rules, tuple(roster), files, **more)
         )
 
     def serve(self, of: Layout | None = None, **more) -> "Rig":
