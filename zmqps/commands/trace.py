@@ -87,7 +87,7 @@ def story(
 
     The last word is its ID: REPLICA/push/NUMBER, REPLICA/fetch/NUMBER, a message's
     SENDER:SEQUENCE, or portion/EVALUATION/PORTION, operation/REQUEST, iteration/NUMBER,
-    checkpoint/NUMBER. With --step or --block no ID is given.
+    checkpoint/NUMBER, round/AGENT/NUMBER. With --step or --block no ID is given.
     """
     from dataclasses import asdict
 

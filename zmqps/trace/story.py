@@ -1,5 +1,6 @@
 """The story of one push, fetch, operation or message: its stages, and what is missing of them."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +12,12 @@ from zmqps.trace.schema import EVENTS, STAGES, columns_of, table_of
 from zmqps.trace.store import Store
 
 WIDTH_LINES: Final = 40
+FACTS: Final = 4
+"""So many lines of what is no message are told with all that they say."""
 IDS: Final = (
     "REPLICA/push/NUMBER, REPLICA/fetch/NUMBER (such as replica-0/push/12), SENDER:SEQUENCE, or "
-    "portion/EVALUATION/PORTION, operation/REQUEST, iteration/NUMBER, checkpoint/NUMBER"
+    "portion/EVALUATION/PORTION, operation/REQUEST, iteration/NUMBER, checkpoint/NUMBER, "
+    "round/AGENT/NUMBER"
 )
 
 _OTHER: Final = {
@@ -22,6 +26,11 @@ _OTHER: Final = {
     "operation": ("request",),
     "iteration": ("iteration",),
     "checkpoint": ("number",),
+}
+_PLACE: Final = frozenset({"file", "line", "process", "actor", "at"})
+_PORTION: Final = {
+    "PortionComputed": "no line of who computed it",
+    "PortionsCounted": "no line says that it was counted",
 }
 _TABLES: Final = {"checkpoint": ("CheckpointDone", "CheckpointFailed")}
 
@@ -58,6 +67,8 @@ def tell(store: Store, name: str) -> list[Story]:
             store, "replica = ? AND lower(kind) = ? AND job = ?",
             [replica, match[3], int(match[4])],
         )  # fmt: skip
+    elif match := re.fullmatch(r"round/(\d+)/(\d+)", name):
+        found = _round(store, int(match[1]), int(match[2]))
     elif match := re.fullmatch(r"([a-z]+)((?:/\d+)+)", name):
         found = _events(store, match[1], [int(n) for n in match[2].split("/")[1:]])
     else:
@@ -211,29 +222,94 @@ def _events(store: Store, kind: str, numbers: list[int]) -> list[Story]:
             f"SELECT '{name}' AS event, process, actor, \"at\", file, line, to_json(e) AS data "
             f'FROM "{table_of(EVENTS[name])}" e WHERE {where}'
         )
-    if not parts:
-        return []
+    parts += _of_iteration(store, numbers[0]) if kind == "iteration" else []
     rows = store.rows(
         'SELECT e.*, p.name, host, path, wall(p.boot, e."at") AS wall '
         f"FROM ({' UNION ALL '.join(parts)}) e JOIN processes p USING (process) "
         "JOIN files f ON f.file = e.file ORDER BY wall, e.line LIMIT 200"
     )
-    before: float | None = None
-    for row in rows:
-        seconds = _minus(row["wall"], rows[0]["wall"])
-        delay = _minus(seconds, before)
-        before = seconds
-        story.stages.append(
-            Stage(
-                row["event"],
-                f"{row['name']} {row['actor']}",
-                row["host"] or "",
-                seconds,
-                delay,
-                f"{row['path']}:{row['line']}",
-            )
-        )
+    first = sorted(rows, key=lambda row: row["event"] not in wanted)[:FACTS]
+    story.facts = [f"{row['event']}: {_said(row['data'])}" for row in first]
+    _add_stages(
+        story,
+        [
+            (row["event"], f"{row['name']} {row['actor']}", row["host"] or "", row["wall"],
+             f"{row['path']}:{row['line']}")
+            for row in rows
+        ],
+    )  # fmt: skip
+    told = {row["event"] for row in rows}
+    if kind == "portion":
+        story.missing = [text for event, text in _PORTION.items() if event not in told]
     return [story] if rows else []
+
+
+def _of_iteration(store: Store, number: int) -> list[str]:
+    """Return queries for the slowest portion of each of an iteration's evaluations, and the last.
+
+    What an iteration waits for is the portion that is counted last.
+    """
+    rows = store.rows(
+        "SELECT DISTINCT evaluation FROM portions_counted c JOIN iteration_done i USING (process) "
+        'WHERE i.iteration = ? AND c."at" <= i."at" AND c."at" > i."at" - i.seconds',
+        [number],
+    )
+    chosen = ", ".join(str(row["evaluation"]) for row in rows)
+    return [
+        f"SELECT '{event}' AS event, process, actor, \"at\", file, line, to_json(e) AS data "
+        f'FROM "{table_of(EVENTS[event])}" e WHERE evaluation IN ({chosen}) '
+        f"QUALIFY row_number() OVER (PARTITION BY evaluation ORDER BY {by} DESC) = 1"
+        for event, by in (("PortionComputed", "gradient_ms"), ("PortionsCounted", '"at"'))
+        if chosen
+    ]
+
+
+def _round(store: Store, agent: int, number: int) -> list[Story]:
+    """Return the story of an agent's round: whose estimates it mixed, and when each came."""
+    told = (
+        'SELECT r.*, p.name, p.boot, host, path, wall(p.boot, r."at") AS wall, '
+        "wall(p.boot, sent_at) AS sent FROM round_done r JOIN processes p USING (process) "
+        'JOIN files f ON f.file = r.file WHERE r.actor = ? AND round = ? ORDER BY r."at" DESC'
+    )
+    rows = store.rows(told, [f"agent-{agent}", number])
+    if not rows:
+        return []
+    row = rows[0]
+    place = f"{row['path']}:{row['line']}"
+    story = Story(f"agent-{agent} round {number}", [f"step size {row['alpha']:.6g}"])
+    found = [("sent", row["name"], row["host"], row["sent"], place)]
+    heard = zip(row["neighbours"], row["rounds"], row["heard_at"], strict=False)
+    for other, of_round, at in heard:
+        name = f"agent-{other}"
+        theirs = store.rows(told, [name, of_round])
+        for one in theirs[:1]:
+            at_its = f"{one['path']}:{one['line']}"
+            found.append((f"sent, round {of_round}", name, one["host"], one["sent"], at_its))
+        if not theirs:
+            story.missing.append(f"no line of round {of_round} of {name}")
+        wall = store.value("SELECT wall(?, ?)", [row["boot"], at])
+        found.append((f"heard {name}", row["name"], row["host"], wall, place))
+    found.append(("mixed", row["name"], row["host"], row["wall"], place))
+    if row["heard_at"]:
+        last = max(zip(row["heard_at"], row["neighbours"], strict=False))[1]
+        story.facts.append(f"agent-{last} was heard last")
+    _add_stages(story, sorted(found, key=lambda stage: stage[3] or 0.0))
+    return [story]
+
+
+def _add_stages(story: Story, found: list[tuple[str, str, str, float | None, str]]) -> None:
+    """Add stages that are (name, who, host, corrected wall clock, place), in their order."""
+    before: float | None = None
+    for name, who, host, wall, place in found:
+        seconds = _minus(wall, found[0][3])
+        story.stages.append(Stage(name, who, host, seconds, _minus(seconds, before), place))
+        before = seconds
+
+
+def _said(data: str) -> str:
+    """Return what a line says, without its place."""
+    fields = json.loads(data)
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if name not in _PLACE)
 
 
 def _minus(a: float | None, b: float | None) -> float | None:

@@ -51,6 +51,11 @@ def summary(store: Store) -> dict[str, Any]:
         "steps": steps,
         "fetches": store.value("SELECT count(*) FROM fetch_done"),
         "pushes": pushes,
+        "iterations": store.rows("""
+            SELECT count(*) AS iterations, max(evaluations) AS evaluations,
+              arg_max(loss, iteration) AS loss, (SELECT count(*) FROM portion_computed) AS portions
+            FROM iteration_done
+        """)[0],
         "rounds": store.value("SELECT count(*) FROM round_done"),
         "staleness": stale,
         "times": store.rows(_TIMES),
@@ -122,6 +127,13 @@ def _rates(found: dict[str, Any]) -> Iterator[str]:
                 f"{100 * steps['batch_s'] / spent:.0f} %, "
                 f"waited {100 * steps['waited_s'] / spent:.0f} %"
             )
+    search = found["iterations"]
+    if search["portions"]:
+        loss = "none" if search["loss"] is None else f"{search['loss']:.6g}"
+        yield (
+            f"iterations    {search['iterations']:,} of L-BFGS, {search['evaluations'] or 0} "
+            f"evaluations, {search['portions']:,} portions computed, loss {loss}"
+        )
     if found["rounds"]:
         yield f"rounds        {found['rounds']:,} of agents"
     pushes = found["pushes"]
