@@ -19,6 +19,7 @@ from zmqps.commands.roles import broker, coordinator, replica, shard
 from zmqps.commands.runs import evaluate, export
 from zmqps.commands.scale import scale
 from zmqps.commands.simulate import simulate
+from zmqps.commands.stage import stage
 from zmqps.commands.status import status
 from zmqps.commands.trace import trace
 from zmqps.commands.train import train
@@ -28,6 +29,7 @@ FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 OPTIONS = {
     **{f"--{name}": f"training.{name}" for name in ("epochs", "steps", "seconds", "sync")},
     **{f"--{name}": f"cluster.{name}" for name in ("replicas", "shards")},
+    "--partitions": "partitions",
 }
 """What stands for a setting of the job, of whatever command."""
 
@@ -78,7 +80,7 @@ COMMANDS = (
 )
 for _command in COMMANDS:
     cli.add_command(_command)
-for _command in (coordinator, broker, shard, replica, agent):
+for _command in (coordinator, broker, shard, replica, stage, agent):
     cli.add_command(_command)
 
 

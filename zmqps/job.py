@@ -30,6 +30,7 @@ from zmqps.jobfile.text import (
     read_text,
     write_text,
 )
+from zmqps.models.partition.settings import Partitions, StageSettings
 from zmqps.models.settings import ModelSettings
 from zmqps.optim.settings import LbfgsSettings, RuleSettings
 from zmqps.protocol.settings import ClusterSettings, Settings
@@ -66,6 +67,10 @@ class JobSettings(Settings):
         lt=1 << 63,
         description="Decides initial parameters, order of the data and dropout.",
     )
+    partitions: Partitions = Field(
+        1, description="Processes of each replica: its model is cut into so many stages."
+    )
+    stages: StageSettings = Field(StageSettings(), description="The stages of a replica.")
     data: DataSettings = Field(description="What is learned from.")
     model: ModelSettings = Field(description="What is learned: layers and loss.")
     training: TrainingSettings = Field(description="Batches, targets, fetches and pushes.")
@@ -86,6 +91,8 @@ class JobSettings(Settings):
     @classmethod
     def _has_a_use(cls, value: str, info: ValidationInfo) -> str:
         training = info.data.get("training")
+        if value == "lbfgs" and info.data.get("partitions", 1) > 1:
+            raise ValueError("lbfgs computes each replica in one process: partitions must be 1")
         if value == "lbfgs" and training is not None:
             for name in ("steps", "sync", "clip_norm"):
                 if getattr(training, name):

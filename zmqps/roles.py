@@ -6,11 +6,12 @@ Each function runs one process until it is to end, and returns its exit code.
 import json
 import os
 import secrets
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from zmqps.actors.base import Core
+from zmqps.actors.base import Core, Effect, Event
 from zmqps.actors.broker.core import BrokerCore
 from zmqps.actors.coordinator.core import CoordinatorCore
 from zmqps.actors.membership import BeginLog, Membership
@@ -77,16 +78,11 @@ def replica(place: Place, job: JobSettings) -> int:
     compute = Compute(network, dataset, job.training, job.seed)
     portions = portion_work(job, network, dataset)
 
-    def released(release: Release) -> None:
-        tell("replica", f"training on subset {release.slot + 1} of {release.slots}")
-        if client.log.path is not None:
-            leave_job(client.log.path.parent.parent, job, host_id())
-
     control = client.loops[0]
     control.core = Overheard(control.core, MemberStory("replica", place.coordinator).listen)
     loop = Loop(
         "compute",
-        Overheard(core, on_release(released)),
+        Overheard(core, on_training(client, job)),
         context=client.context,
         log=client.log,
         mailbox=client.mailbox,
@@ -99,6 +95,17 @@ def replica(place: Place, job: JobSettings) -> int:
     )
     client.order(declaration(job, layout, len(dataset.x_train)))
     return _run([*client.loops, loop], client.log, client.context)
+
+
+def on_training(client: Client, job: JobSettings) -> Callable[[Event, Sequence[Effect]], None]:
+    """Return what listens to a replica's compute core: it tells that training begins."""
+
+    def released(release: Release) -> None:
+        tell("replica", f"training on subset {release.slot + 1} of {release.slots}")
+        if client.log.path is not None:
+            leave_job(client.log.path.parent.parent, job, host_id())
+
+    return on_release(released)
 
 
 def portion_work(job: JobSettings, network: Network, dataset: Dataset) -> PortionWork:

@@ -26,6 +26,7 @@ from zmqps.protocol import (
     messages,
     parts,
     sandblaster_events,
+    stage_events,
     wire,
 )
 from zmqps.protocol.settings import ClusterSettings
@@ -93,7 +94,7 @@ def first_names(text: str) -> list[str]:
     return [found[1] for row in rows(text) if (found := re.fullmatch(r"`(\w+)`", row[0]))]
 
 
-EVENT_MODULES = (events, agent_events, data_events, sandblaster_events)
+EVENT_MODULES = (events, agent_events, data_events, sandblaster_events, stage_events)
 
 # --- docs/protocol.md: messages -------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ JOBS = Path(__file__).parents[1] / "jobs"
 FOLDER = click.Path(path_type=Path)
 PARTS_MAX = 32  # of a path: no setting is that deep
 AT_LEAST_1 = click.IntRange(min=1)
+PARTITIONS = click.IntRange(1, 144)
 
 
 class JobFile(click.ParamType[str]):

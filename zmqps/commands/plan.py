@@ -8,14 +8,13 @@ import click
 from zmqps.commands.options import (
     AT_LEAST_1,
     FOLDER,
+    PARTITIONS,
     JobFile,
     examples,
     json_option,
     print_json,
     set_option,
 )
-
-PARTITIONS = click.IntRange(1, 144)
 
 
 def _placement(
@@ -40,7 +39,9 @@ def _placement(
     )
 )
 @click.argument("job", type=JobFile())
-@click.option("--partitions", type=PARTITIONS, required=True, help="Processes of one replica.")
+@click.option(
+    "--partitions", type=PARTITIONS, help="Processes of one replica  [default: the job's]"
+)
 @click.option(
     "--place", "placement", multiple=True, metavar="LAYER=STAGE,...", callback=_placement,
     help="Divide a layer (by the name of its tensors) among these stages; may be given again.",
@@ -65,7 +66,7 @@ def _placement(
 @json_option
 def plan(
     job: str,
-    partitions: int,
+    partitions: int | None,
     placement: dict[str, list[int]],
     shards: int | None,
     memory_mib: int | None,
@@ -83,20 +84,22 @@ def plan(
     from zmqps.job import load_job
     from zmqps.runs.planning import plan_job, plan_text
 
-    counts: dict[str, object] = {} if shards is None else {"cluster.shards": shards}
-    loaded = load_job(job, {**counts, **settings})
-    found = plan_job(
-        loaded,
-        partitions,
-        placement=placement,
-        memory_max=None if memory_mib is None else memory_mib << 20,
-    )
+    told = {
+        "partitions": partitions,
+        "cluster.shards": shards,
+        "stages.place": placement or None,
+        "stages.memory_mib": memory_mib,
+    }
+    loaded = load_job(job, {path: v for path, v in told.items() if v is not None} | settings)
+    if partitions is None and loaded.partitions == 1:
+        raise click.UsageError("Missing option '--partitions': the job does not say how many.")
+    found = plan_job(loaded)
     if curve is not None:
         from zmqps.models.partition.forecast import Links
         from zmqps.runs.speedup import draw_curve
 
         links = Links(mbit_per_s * 1e6 / 8, latency_us / 1e6)
-        found["speedup"] = draw_curve(loaded, partitions, links, curve)
+        found["speedup"] = draw_curve(loaded, loaded.partitions, links, curve)
     if as_json:
         print_json(found)
     else:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zmqps.places import Place
 
 
-def _place(*, is_coordinator: bool = False, listens: bool = True, **options: Any) -> "Place":
+def place_of(*, is_coordinator: bool = False, listens: bool = True, **options: Any) -> "Place":
     """Return where this process is. A child of a launcher also sees to it that it dies with it."""
     from zmqps.places import find_place, refuse_exposed
     from zmqps.runtime.children import die_with_parent
@@ -71,7 +71,7 @@ def coordinator(
     holds parameters. All others need its address and nothing else. Started again with
     the same --run-dir after it was killed, it goes on with the run where it was.
     """
-    place = _place(is_coordinator=True, **options)
+    place = place_of(is_coordinator=True, **options)
     from zmqps import roles
     from zmqps.protocol.settings import ClusterSettings
     from zmqps.runs.folder import forget_ended, held, make_run, write_job
@@ -136,7 +136,7 @@ def broker(**options: Any) -> int:
 
     It routes those of this host's replicas to the shards that own the keys.
     """
-    place = _place(**options)
+    place = place_of(**options)
     from zmqps import roles
 
     return roles.broker(place)
@@ -155,7 +155,7 @@ def shard(**options: Any) -> int:
 
     It learns from the cluster which, their first values and how to update them.
     """
-    place = _place(**options)
+    place = place_of(**options)
     from zmqps import roles
 
     return roles.shard(place)
@@ -170,15 +170,26 @@ def shard(**options: Any) -> int:
 )
 @click.option("--model", "job_file", type=JobFile(), required=True, help="The job file.")
 @set_option
+@click.option(
+    "--stages-elsewhere",
+    is_flag=True,
+    help="With partitions: start no further stages, but wait for `zmqps stage` to call.",
+)
 @address_options
-def replica(job_file: str, settings: dict[str, object], **options: Any) -> int:
+def replica(
+    job_file: str, settings: dict[str, object], stages_elsewhere: bool, **options: Any
+) -> int:
     """Run a replica: it computes gradients.
 
     Each has its own part of the data. It may join and leave at any time. Its
-    model and update rule must be those of the cluster.
+    model and update rule must be those of the cluster. With partitions in the job,
+    it starts a process for each further stage of its model.
     """
-    place = _place(listens=False, **options)
-    from zmqps import roles
+    place = place_of(listens=stages_elsewhere, **options)
+    from zmqps import roles, stages
     from zmqps.job import load_job
 
-    return roles.replica(place, load_job(job_file, settings))
+    job = load_job(job_file, settings)
+    if job.partitions > 1:
+        return stages.leader(place, job, elsewhere=stages_elsewhere)
+    return roles.replica(place, job)

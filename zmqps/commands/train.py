@@ -10,6 +10,7 @@ import click
 from zmqps.commands.options import (
     AT_LEAST_1,
     FOLDER,
+    PARTITIONS,
     JobFile,
     examples,
     json_option,
@@ -25,6 +26,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     epilog=examples(
         "zmqps train conv.yaml",
         "zmqps train conv.yaml --replicas 4 --shards 2 --epochs 5",
+        "zmqps train vision.yaml --partitions 2",
         "zmqps train mlp.yaml --set update.rate=0.02 --set training.n_push=4",
         "zmqps train softmax.yaml --optimizer lbfgs --epochs 100",
         "zmqps train softmax.yaml --sync --json > summary.json",
@@ -34,6 +36,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.argument("job", type=JobFile(), required=False)
 @click.option("--replicas", type=AT_LEAST_1, help="Processes that compute gradients.")
 @click.option("--shards", type=AT_LEAST_1, help="Processes that hold the parameters.")
+@click.option("--partitions", type=PARTITIONS, help="Processes of each replica: its model is cut.")
 @click.option("--epochs", type=POSITIVE, help="Passes over the training data, all together.")
 @click.option("--steps", type=AT_LEAST_1, help="Steps of each replica.")
 @click.option("--seconds", type=POSITIVE, help="Time since training began.")
@@ -112,8 +115,8 @@ def _how_to_go_on(run_dir: Path) -> str:
 
 
 def _overrides(
-    *, replicas: int | None, shards: int | None, optimizer: str | None, sync: bool,
-    **targets: float | None,
+    *, replicas: int | None, shards: int | None, partitions: int | None, optimizer: str | None,
+    sync: bool, **targets: float | None,
 ) -> dict[str, object]:  # fmt: skip
     """Return the settings that the options stand for."""
     overrides: dict[str, object] = {}
@@ -123,6 +126,8 @@ def _overrides(
         overrides["cluster.replicas"] = replicas
     if shards is not None:
         overrides["cluster.shards"] = shards
+    if partitions is not None:
+        overrides["partitions"] = partitions
     if optimizer is not None:
         overrides["optimizer"] = optimizer
     if sync:

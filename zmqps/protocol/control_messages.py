@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from zmqps.protocol.parts import BrokerAt, Seen, ShardAt, Version
 
-Role = Literal["broker", "shard", "replica", "client", "observer"]
+Role = Literal["broker", "shard", "replica", "stage", "client", "observer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ class Declare:
     `layout` is `protocol.keys.Layout.to_wire()`; `terms` are the settings that all must agree on,
     path → value; `rule` says how shards are to apply pushes (see `Assign`); `training` holds the
     job's training settings (empty: the run has no target and ends when somebody says so);
-    `images` is the size of the training set.
+    `images` is the size of the training set. A replica may be made of several `stages`, each with
+    its own rows of the parameters; the first of them is the replica, and the others say whose stage
+    they are: `replica` is its incarnation.
     """
 
     job: str
@@ -80,6 +82,8 @@ class Declare:
     rule: dict[str, Any]
     training: dict[str, Any]
     images: int
+    replica: int = 0
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,10 @@ class Assign:
 
     `rule` holds `update` (`optim.settings.RuleSettings`), `schedule` (`ScheduleSettings`), `seed`,
     `on_nonfinite`, `sync`; `restore` names the files of the checkpoint to start from (none: first
-    values). With `follows`, the incarnation of the shard that has these ranges, the receiver gets
-    the blocks from it, and goes on getting what happens to them; a later assignment without it, in
-    a newer term, lets it serve what it has. `sources` had blocks before keys moved, and give those
-    that `restore` does not have.
+    values). `roster` and `replicas` are as in `Roster`. With `follows`, the incarnation of the
+    shard that has these ranges, the receiver gets the blocks from it, and goes on getting what
+    happens to them; a later assignment without it, in a newer term, lets it serve what it has.
+    `sources` had blocks before keys moved, and give those that `restore` does not have.
     """
 
     shard: int
@@ -115,6 +119,7 @@ class Assign:
     restore: tuple[str, ...]
     follows: int = 0
     sources: tuple[ShardAt, ...] = ()
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +165,12 @@ class Roster:
     """The replicas that live, by incarnation; older incarnations are refused by shards.
 
     With keys, `actors` are the names of their keys, in the same order ("": it came over ipc).
+    With stages among them, `replicas` are the replicas that they belong to, in the same order.
     """
 
     incarnations: tuple[int, ...]
     actors: tuple[str, ...] = ()
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

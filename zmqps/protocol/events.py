@@ -31,19 +31,60 @@ from zmqps.protocol.sandblaster_events import (
     PortionsCounted,
     Staged,
 )
+from zmqps.protocol.stage_events import StageMissed, StageWorked
 
 SCHEMA: Final = 2
 """Version of this catalogue: grows when a field changes its meaning or an event goes."""
 
 __all__ = [
-    "Applied", "CheckpointDone", "CheckpointFailed", "Clock", "CoordinatorSilent", "Dropped",
-    "EvaluationDone", "Event", "FetchDone", "Forgotten", "Forwarded", "Insecure", "IterationDone",
-    "LayoutAccepted", "Left", "LinkFailed", "LinkOpened", "MalformedReceived", "MemberJoined",
-    "MemberLeft", "MemberSuspect", "NeighbourSilent", "NonfiniteRefused", "OperationsDone",
-    "Overdue", "PortionComputed", "PortionsCounted", "ProgressMade", "PushDone", "PushGivenUp",
-    "PushesLost", "ReplicaReleased", "RequestDone", "RequestRefused", "RoundDone",
-    "RoutesChanged", "RunEnding", "Served", "ShardAssigned", "Staged", "Started", "StepDone",
-    "ValuesTaken", "Welcomed", "WindowFull", "settings_digest",
+    "Applied",
+    "CheckpointDone",
+    "CheckpointFailed",
+    "Clock",
+    "CoordinatorSilent",
+    "Dropped",
+    "EvaluationDone",
+    "Event",
+    "FetchDone",
+    "Forgotten",
+    "Forwarded",
+    "Insecure",
+    "IterationDone",
+    "LayoutAccepted",
+    "Left",
+    "LinkFailed",
+    "LinkOpened",
+    "MalformedReceived",
+    "MemberJoined",
+    "MemberLeft",
+    "MemberSuspect",
+    "NeighbourSilent",
+    "NonfiniteRefused",
+    "OperationsDone",
+    "Overdue",
+    "PortionComputed",
+    "PortionsCounted",
+    "ProgressMade",
+    "PushDone",
+    "PushGivenUp",
+    "PushesLost",
+    "ReplicaReleased",
+    "RequestDone",
+    "RequestRefused",
+    "RoundDone",
+    "RoutesChanged",
+    "RunEnding",
+    "Served",
+    "ShardAssigned",
+    "StageMissed",
+    "StageWorked",
+    "Staged",
+    "Started",
+    "StepDone",
+    "ValuesTaken",
+    "Welcomed",
+    "WindowFull",
+    "settings_digest",
 ]  # fmt: skip
 
 
@@ -331,5 +372,5 @@ Event = (
     | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
     | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
-    | PushGivenUp | PushesLost
+    | PushGivenUp | PushesLost | StageWorked | StageMissed
 )  # fmt: skip

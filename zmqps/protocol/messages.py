@@ -1,7 +1,7 @@
 """What actors say to each other: one frozen class per kind of message, its fields with types.
 
 `docs/protocol.md` says who sends what to whom, and when; it changes together with the classes,
-which are in `control_messages`, `data_messages` and `sandblaster_messages` and
+which are in `control_messages`, `data_messages`, `sandblaster_messages`, `stage_messages` and
 `agent_messages`, and are imported from here.
 `protocol.wire` turns a `Message` into frames and back, and checks each field against its type.
 """
@@ -59,6 +59,15 @@ from zmqps.protocol.sandblaster_messages import (
     PortionsSent,
 )
 from zmqps.protocol.shard_messages import Changes, Copy, Given, InStep, Take, Taken
+from zmqps.protocol.stage_messages import (
+    StageJoin,
+    StageMeasure,
+    StageRows,
+    StageStep,
+    StageStop,
+    StageStopped,
+    StageTeam,
+)
 
 PROTOCOL_VERSION = 2
 
@@ -112,6 +121,13 @@ __all__ = [
     "Saved",
     "Scale",
     "ShardReport",
+    "StageJoin",
+    "StageMeasure",
+    "StageRows",
+    "StageStep",
+    "StageStop",
+    "StageStopped",
+    "StageTeam",
     "Status",
     "Stop",
     "Stopped",
@@ -130,6 +146,7 @@ Body = (
     | Moved | Take | Given
     | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport | SilentReport
+    | StageJoin | StageTeam | StageStep | StageMeasure | StageStop | StageStopped | StageRows
 )  # fmt: skip
 
 

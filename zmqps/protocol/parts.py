@@ -66,6 +66,15 @@ class BrokerAt(NamedTuple):
     endpoints: tuple[str, ...]
 
 
+class StageAt(NamedTuple):
+    """Where a stage listens, for the other stages of its replica."""
+
+    stage: int
+    incarnation: int
+    host: str
+    endpoints: tuple[str, ...]
+
+
 class Seen(NamedTuple):
     """What a block has had of an incarnation's pushes: all to `last`, and the `later` ones."""
 
@@ -75,10 +84,14 @@ class Seen(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A block as it is now; its arrays are the parameters, then the state's in this order."""
+    """A block as it is now; its arrays are the parameters, then the state's in this order.
+
+    `moved` counts the rows that its updates have moved.
+    """
 
     key: int
     updates: int
+    moved: int
     state: tuple[str, ...]
     seen: tuple[Seen, ...]
 

@@ -1,69 +1,46 @@
 """`zmqps plan`: how a job's model would be cut, in numbers for people and for programs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from zmqps.data.load import load
 from zmqps.job import JobSettings
 from zmqps.jobfile.shapes import check_shapes
-from zmqps.models.build import build_layers
-from zmqps.models.partition.cut import Cut
-from zmqps.models.partition.figures import figures, fitting
-from zmqps.models.partition.planner import Machine
-from zmqps.protocol.keys import Layout
+from zmqps.models.partition.figures import figures
 from zmqps.protocol.routes import RouteTable, balanced
+from zmqps.protocol.share import Share
+from zmqps.runs.cutting import CutModel
 
 HEADS = ("stage", "parameters", "multiply-adds", "memory", "up", "down", "tied", "stages", "shards")
 
 
-def plan_job(
-    job: JobSettings,
-    partitions: int,
-    *,
-    placement: Mapping[str, Sequence[int]] | None = None,
-    memory_max: int | None = None,
-) -> dict[str, Any]:
+def plan_job(job: JobSettings) -> dict[str, Any]:
     """Return the plan: what each stage has, computes, sends for each image, and from which shards.
 
     Raises JobError and DataError as training does, ModelError for a plan that is impossible.
     """
     data = load(job.data)
     check_shapes(job, data.input_shape, data.classes)
-    layers = build_layers(job.model, data.input_shape, data.classes)
-    cut = fitting(
-        layers,
-        data.input_shape,
-        partitions,
-        machine=Machine(batch=job.training.batch),
-        placement=placement,
-        memory_max=memory_max,
-    )
-    tensors = tuple(spec for layer in layers for spec in layer.tensors)
-    layout = Layout(tensors, job.cluster.block_bytes_max)
-    routes = balanced(layout, range(job.cluster.shards), 1)
+    model = CutModel.of(job, data)
+    cut = model.cut
+    routes = balanced(model.layout, range(job.cluster.shards), 1)
     stages = [
-        {**asdict(each), "shards": _shards(cut, each.stage, layout, routes)}
+        {**asdict(each), "shards": _shards(model.share(each.stage), routes)}
         for each in figures(cut, job.training.batch)
     ]
     return {
         "job": job.name,
-        "partitions": partitions,
+        "partitions": job.partitions,
         "batch": job.training.batch,
         "loss_stage": cut.loss_stage,
         "stages": stages,
     }
 
 
-def _shards(cut: Cut, stage: int, layout: Layout, routes: RouteTable) -> list[int]:
+def _shards(share: Share, routes: RouteTable) -> list[int]:
     """Return the shards that hold rows of a stage's own."""
-    return sorted(
-        {
-            routes.owner(block.key)
-            for own in cut.tensors(stage)
-            for block, _, _ in layout.slices(own.spec.name, own.rows.start, own.rows.stop)
-        }
-    )
+    return sorted({routes.owner(key) for key in share.by_key})
 
 
 def plan_text(plan: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from zmqps.data.load import load
 from zmqps.job import JobSettings
 from zmqps.models.network import EVALUATE_BATCH, Network
 from zmqps.runs.folder import RunError, find_checkpoint
+from zmqps.runs.measuring import measure
 from zmqps.runtime.checkpoint import assemble
 from zmqps.version import VERSION
 
@@ -20,9 +21,12 @@ from zmqps.version import VERSION
 def evaluate(run: Path, job: JobSettings) -> dict[str, Any]:
     """Measure a run's newest checkpoint on its test set: mean loss and accuracy.
 
+    With partitions in the job, so many processes do it together, each with its part of the model.
     Raises RunError, CheckpointError, JobError, DataError or ModelError for what cannot be read.
     """
     checkpoint = find_checkpoint(run)
+    if job.partitions > 1:
+        return {"run": str(run), "checkpoint": str(checkpoint), **measure(checkpoint, job)}
     data = load(job.data)
     network = Network(job.model, data.input_shape, data.classes)
     parameters = _fitting(assemble(checkpoint), network, checkpoint)

@@ -1,5 +1,6 @@
 """`zmqps.train`: a job, from its file to the summary of its run, on a cluster of this machine."""
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from zmqps.data.subset import Subset
 from zmqps.job import JobSettings, load_job
 from zmqps.jobfile.shapes import check_shapes
 from zmqps.models.network import Network
+from zmqps.runs.cutting import CutModel
 from zmqps.runs.folder import forget_ended, held, make_run, read_summary, resumed_job, write_job
+from zmqps.runs.planning import plan_job, plan_text
 from zmqps.runs.progress import show
 from zmqps.runtime.launch import Outcome, launch
 from zmqps.runtime.security_keys import read_keys
@@ -74,6 +77,8 @@ def train(
     with held(folder):
         write_job(folder, settings)
         forget_ended(folder)
+        if settings.partitions > 1 and not quiet:
+            sys.stderr.write(f"{plan_text(plan_job(settings))}\n")
         with show(settings, folder, quiet=quiet) as progress:
 
             def status(tree: dict[str, Any]) -> None:
@@ -132,6 +137,8 @@ def check(
     job.check_batch(len(data.x_train))
     check_shapes(job, data.input_shape, data.classes, reference, overrides)
     Network(job.model, data.input_shape, data.classes)
+    if job.partitions > 1:
+        CutModel.of(job, data)
     slots = job.training.subsets or job.cluster.replicas
     if job.optimizer == "downpour":  # the last subset is the smallest
         Subset(job.seed, len(data.x_train), slots - 1, slots, job.training.batch)

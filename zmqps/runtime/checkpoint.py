@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from zmqps.actors.base import Array
 from zmqps.actors.shard.tasks import BlockCopy, Restore, SaveChunk, Seen
 from zmqps.protocol.errors import ProtocolError
 from zmqps.protocol.keys import Block, Layout
+from zmqps.protocol.share import Share
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -58,6 +59,7 @@ def save_chunk(task: SaveChunk) -> int:
             "shape": copy.block.shape,
             "dtype": copy.block.dtype,
             "updates": copy.updates,
+            "moved": copy.moved,
             "state": sorted(copy.state),
             "seen": {str(who): seen for who, seen in copy.seen.items()},
             "crc": {name: _crc(array) for name, array in named.items()},
@@ -151,25 +153,28 @@ def restore(task: Restore) -> list[BlockCopy]:
     return [found[block.key] for block in task.blocks if block.key in found]
 
 
-def assemble(folder: Path) -> dict[str, Array]:
+def assemble(folder: Path, rows: Mapping[str, range] | None = None) -> dict[str, Array]:
     """Return the whole tensors of a checkpoint under their names, in the layout's order.
 
-    Raises CheckpointError as `restore` does.
+    With `rows`, of each tensor named there only these. Raises CheckpointError as `restore` does.
     """
     manifest = read_manifest(folder)
     _check_files(folder, manifest)
     layout = Layout.from_wire(manifest["layout"])
-    tensors = {t.name: np.empty(t.shape, t.dtype) for t in layout.tensors}
-    missing = dict(layout.by_key)
+    share = Share.whole(layout) if rows is None else Share(layout, rows)
+    tensors = share.empty()
+    missing = {key: rows_of.block for key, rows_of in share.by_key.items()}
+    wanted = dict(missing)
     for name, _ in manifest["files"]:
-        for copy in _read_blocks(folder / name, layout.by_key, None, with_state=False):
+        for copy in _read_blocks(folder / name, wanted, None, with_state=False):
             block = copy.block
             if missing.pop(block.key, None) is None:
                 raise CheckpointError(
                     folder / name, f"{_name(block)} a second time", "each block once"
                 )
-            tensor = tensors[block.tensor]
-            (tensor[block.start : block.stop] if tensor.ndim else tensor)[...] = copy.parameters
+            _, start, stop = share.by_key[block.key]
+            values = copy.parameters
+            share.view(tensors, block.key)[...] = values[start:stop] if values.ndim else values
     for block in missing.values():
         raise CheckpointError(folder, f"no {_name(block)}", "each block once")
     return tensors
@@ -213,6 +218,7 @@ def _read_blocks(
                 {name: read(f"{text}.{name}") for name in names},
                 about["updates"],
                 _seen(about["seen"]),
+                about.get("moved", about["updates"] * (block.stop - block.start)),
             )
 
 

@@ -84,7 +84,8 @@ class Client:
     ):
         endpoint = _endpoint(coordinator)
         folder = keys or os.environ.get("ZMQPS_KEYS")
-        self.security = Security(read_keys(Path(folder), role) if folder else None)
+        key = "replica" if role == "stage" else role
+        self.security = Security(read_keys(Path(folder), key) if folder else None)
         host = host_id()
         self.welcome: Welcome | None = None
         self.layout: Layout | None = None

@@ -26,13 +26,12 @@ class Compute:
         self.dataset = dataset
         self.training = training
         self.seed = seed
-        self._release: Release | None = None
-        self._subset: Subset | None = None
+        self._subsets = Subsets(seed, len(dataset.x_train), training.batch)
 
     def gradient(self, task: GradientTask) -> GradientResult:
         """Compute one batch's mean loss and its gradient, clipped, into `task.out`."""
         began = time.perf_counter()
-        indices = self._subset_of(task.release).indices(task.step)
+        indices = self._subsets.of(task.release).indices(task.step)
         images, labels = self.dataset.batch(indices, self.network.settings.dtype)
         computed = time.perf_counter()
         loss, correct = self.network.loss_and_gradient(
@@ -40,7 +39,7 @@ class Compute:
             images,
             labels,
             task.out,
-            (self.seed, _batch_key(task.release, task.step)),
+            (self.seed, batch_key(task.release, task.step)),
             l2=self.training.l2,
         )
         if self.training.clip_norm is not None:
@@ -55,16 +54,21 @@ class Compute:
         seconds = time.perf_counter() - began
         return EvaluateResult(task.number, loss, accuracy, images, seconds)
 
-    def _subset_of(self, release: Release) -> Subset:
+
+class Subsets:
+    """The subset of the training set that a release names; the last one is kept."""
+
+    def __init__(self, seed: int, samples: int, batch: int):
+        self._seed, self._samples, self._batch = seed, samples, batch
+        self._release: Release | None = None
+        self._subset: Subset | None = None
+
+    def of(self, release: Release) -> Subset:
+        """Return the subset of a release."""
         if self._subset is None or release != self._release:
             self._release = release
             self._subset = Subset(
-                self.seed,
-                len(self.dataset.x_train),
-                release.slot,
-                release.slots,
-                self.training.batch,
-                release.order,
+                self._seed, self._samples, release.slot, release.slots, self._batch, release.order
             )
         return self._subset
 
@@ -80,6 +84,6 @@ def evaluate(network: Network, parameters: dict[str, Array], dataset: Dataset) -
     return loss_sum / images, correct / images, images
 
 
-def _batch_key(release: Release, step: int) -> int:
+def batch_key(release: Release, step: int) -> int:
     """Name a batch: dropout must be the same wherever it is computed again."""
     return (release.slot << 48 | release.order << 40) + step

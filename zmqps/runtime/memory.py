@@ -6,6 +6,9 @@ broker and two shards took 215 ms of processor time in all processes instead of 
 """
 
 import ctypes
+import re
+import resource
+from pathlib import Path
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MMAP_ABOVE_BYTES = 1 << 30
@@ -13,6 +16,21 @@ MMAP_ABOVE_BYTES = 1 << 30
 
 KEEP_BYTES = 1 << 30
 """So much free memory at the end of the heap is kept."""
+
+THREADS_BYTES = 96 << 20
+"""What the threads of a process take for their stacks, and the C library for itself."""
+
+
+def limit_memory(nbytes: int) -> None:
+    """Let this process take at most `nbytes` more than it has now, beside what its threads take.
+
+    What exceeds that raises MemoryError.
+    """
+    found = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
+    assert found is not None, "Linux tells it"
+    most = (int(found[1]) << 10) + THREADS_BYTES + nbytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def keep_memory() -> None:

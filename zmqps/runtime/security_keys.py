@@ -30,6 +30,7 @@ MAY_SPEAK_TO: Final = {
     "coordinator": frozenset(ROLES) - {"coordinator"},
     "broker": frozenset({"replica", "client"}),
     "shard": frozenset({"broker", "shard"}),
+    "replica": frozenset({"replica"}),  # of which one is made of several stages
     "agent": frozenset({"agent", "observer"}),
     "observer": frozenset({"agent"}),  # who watches agents on other hosts
 }

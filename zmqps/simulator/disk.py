@@ -138,4 +138,6 @@ def make_first_values(task: MakeFirstValues) -> list[Array]:
 
 def _copied(copy: BlockCopy) -> BlockCopy:
     state = {name: array.copy() for name, array in copy.state.items()}
-    return BlockCopy(copy.block, copy.parameters.copy(), state, copy.updates, dict(copy.seen))
+    return BlockCopy(
+        copy.block, copy.parameters.copy(), state, copy.updates, dict(copy.seen), copy.moved
+    )

@@ -5,13 +5,23 @@ first among those that live.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from zmqps.actors.base import Effect
 from zmqps.actors.coordinator.agreement import Agreement
 from zmqps.actors.coordinator.members import Member, Members
 from zmqps.actors.coordinator.slots import Slot, Slots
-from zmqps.protocol.messages import Assign, Assigned, Declared, Mirror, Moved, Restored, Routes
+from zmqps.protocol.messages import (
+    Assign,
+    Assigned,
+    Declared,
+    Mirror,
+    Moved,
+    Restored,
+    Roster,
+    Routes,
+)
 from zmqps.protocol.parts import BrokerAt, Seen, ShardAt
 from zmqps.protocol.routes import RouteTable, balanced, moved_bytes, rebalanced, shard_bytes
 
@@ -90,7 +100,7 @@ class Assignment:
         there = {member.incarnation: member for member in self.members.of("shard")}
         return [there[s.primary] for s in self.slots.all if s.primary in there]
 
-    def assign(self, roster: tuple[int, ...], now: float) -> list[Effect]:
+    def assign(self, roster: Roster, now: float) -> list[Effect]:
         """Tell each process its place, when it does not know it yet."""
         self.slots.place(self.members.of("shard"), self.spared)
         there = {member.incarnation: member for member in self.members.of("shard")}
@@ -100,7 +110,7 @@ class Assignment:
             for who, follows in ((slot.primary, 0), (slot.follower, slot.primary)):
                 if who in there and self._told.get(who) != (slot.term, follows):
                     self._told[who] = (slot.term, follows)
-                    there[who].roster = roster
+                    there[who].roster = replace(roster, actors=())
                     assign = self._assign(slot, epoch, roster, follows)
                     effects.append(self.members.send(there[who], assign, now))
         free = [there[who] for who in self._freed if who in there]
@@ -109,7 +119,7 @@ class Assignment:
             *effects, *self._mirror(there, now), *self.members.send_all(free, Moved(self.term), now)
         ]  # fmt: skip
 
-    def _assign(self, slot: Slot, epoch: int, roster: tuple[int, ...], follows: int) -> Assign:
+    def _assign(self, slot: Slot, epoch: int, roster: Roster, follows: int) -> Assign:
         return Assign(
             shard=slot.number,
             term=slot.term,
@@ -117,10 +127,11 @@ class Assignment:
             layout=self.agreement.layout.to_wire(),
             ranges=self.table.ranges,
             rule=dict(self.agreement.rule),
-            roster=roster,
+            roster=roster.incarnations,
             restore=() if follows else self.restore(),
             follows=follows,
             sources=() if follows else self._sources(),
+            replicas=roster.replicas,
         )
 
     def _sources(self) -> tuple[ShardAt, ...]:
@@ -160,7 +171,7 @@ class Assignment:
             return []
         had = {seen.incarnation: seen for seen in assigned.seen}
         effects: list[Effect] = []
-        for trainer in self.members.trainers:
+        for trainer in (*self.members.trainers, *self.members.of("stage")):
             seen = had.get(trainer.incarnation, Seen(trainer.incarnation, 0, ()))
             restored = Restored(slot.number, slot.term, seen.last, seen.later)
             effects.append(self.members.send(trainer, restored, now))

@@ -222,7 +222,7 @@ class CoordinatorCore:
                 return self._asked(asked, message, member, now)
         effects: list[Effect] | None = None
         match member.role:
-            case "replica" | "client":
+            case "replica" | "stage" | "client":
                 effects = self._trainer_said(member, message, now)
             case "shard":
                 effects = self._shard_said(member, message, now)

@@ -170,7 +170,7 @@ class Ending:
         return [*self._enter("leaving", now), *self.members.send_all(everybody, leave, now)]
 
     def _leaving(self, now: float) -> list[Effect]:
-        late = self.members.of("broker", "shard", "replica", "client")
+        late = self.members.of("broker", "shard", "replica", "stage", "client")
         if late and now - self._since <= LEAVE_S:
             return []
         overdue = self._overdue([member.name for member in late], now)

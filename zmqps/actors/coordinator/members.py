@@ -17,10 +17,14 @@ from zmqps.protocol.messages import (
     Refused,
     Release,
     Role,
+    Roster,
     Routes,
 )
 
 FRONT = "front"
+
+KEY_OF: dict[Role, Role] = {"stage": "replica"}
+"""Whose key a process has that has none of its own role's."""
 
 MEMBERS_MAX = 4096
 ENDPOINTS_MAX = 16
@@ -55,11 +59,12 @@ class Member:
     declared: bool = False
     released: Release | None = None
     stopped: bool = False
+    replica: int = 0  # whose stage it is; 0: of none
+    stages: int = 1  # of which a replica is made, itself among them
     routes: Routes | None = None
-    roster: tuple[int, ...] | None = None
+    roster: Roster | None = None
     told_ready: bool = False
     actor: str = ""  # the name of its key; "" if it came without
-    actors: tuple[str, ...] = ()  # of the roster that it was told
 
     @property
     def role(self) -> Role:
@@ -98,7 +103,7 @@ class Members:
         `actor` is the name of its key: its role, or its role, a dash and more.
         """
         endpoints = hello.endpoints
-        if actor and actor.partition("-")[0] != hello.role:
+        if actor and actor.partition("-")[0] != KEY_OF.get(hello.role, hello.role):
             return Refused("forbidden", f"{actor!r} is no key of a {hello.role}")
         if len(peer) != 1 or len(endpoints) > ENDPOINTS_MAX:
             return Refused("bad_request", f"{len(endpoints)} endpoints, at most {ENDPOINTS_MAX}")
@@ -140,8 +145,18 @@ class Members:
 
     @property
     def replicas(self) -> list[Member]:
-        """The replicas whose model is the cluster's, the oldest first."""
-        return [member for member in self.trainers if member.role == "replica"]
+        """The whole replicas whose model is the cluster's: all their stages are there."""
+        return [m for m in self.trainers if m.role == "replica" and self._is_whole(m)]
+
+    def stages_of(self, replica: Member) -> list[Member]:
+        """Return the further stages of a replica whose model is the cluster's, the oldest first."""
+        if replica.stages == 1:
+            return []
+        who = replica.incarnation
+        return [stage for stage in self.of("stage") if stage.declared and stage.replica == who]
+
+    def _is_whole(self, replica: Member) -> bool:
+        return len(self.stages_of(replica)) == replica.stages - 1
 
     def heard(self, peer: Peer, now: float) -> Member | None:
         """Note a sign of life; return who gave it, None if it is no member."""

@@ -113,8 +113,9 @@ def members_tree(members: Members, now: float) -> list[dict[str, Any]]:
             "state": "suspect" if member.suspect else "alive",
             "silent_ms": (now - member.heard_at) * 1e3,
             "endpoints": list(member.hello.endpoints),
+            "replica": member.replica,
         }
-        for role in ("broker", "shard", "replica", "client")
+        for role in ("broker", "shard", "replica", "stage", "client")
         for member in sorted(members.of(role), key=lambda member: member.number)
     ]
 

@@ -103,6 +103,8 @@ def _member(member: Member) -> dict[str, Any]:
         "hello": asdict(member.hello),
         "actor": member.actor,
         "declared": member.declared,
+        "replica": member.replica,
+        "stages": member.stages,
         "released": astuple(member.released) if member.released else None,
     }
 
@@ -120,6 +122,8 @@ def _restored(saved: Mapping[str, Any], session: Session, now: float) -> Member:
         greeted=False,
         actor=saved["actor"],
         declared=saved["declared"],
+        replica=saved["replica"],
+        stages=saved["stages"],
         released=Release(*saved["released"]) if saved["released"] else None,
     )
 

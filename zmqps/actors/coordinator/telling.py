@@ -29,11 +29,10 @@ class Telling:
         released = self._release() if release and self.training.ready else []
         roster = self._roster()
         effects += self.training.assignment.assign(roster, now)
-        actors = self._actors(roster)
         for shard in self.members.of("shard"):
-            if (shard.roster, shard.actors) != (roster, actors):
-                shard.roster, shard.actors = roster, actors
-                effects.append(self.members.send(shard, Roster(roster, actors), now))
+            if shard.roster != roster:
+                shard.roster = roster
+                effects.append(self.members.send(shard, roster, now))
         effects += self._routes(now)
         effects += self.training.assignment.create(now)
         for member in self.members.trainers if self.training.ready else []:
@@ -44,29 +43,30 @@ class Telling:
             effects += self._tell_release(replica, now)
         return effects
 
-    def _roster(self) -> tuple[int, ...]:
-        """Return whose pushes shards are to take: clients, and replicas that train.
+    def _roster(self) -> Roster:
+        """Return whose pushes shards are to take: clients, and replicas that train, as a whole.
 
         A synchronous round waits for everybody in it, so no replica is in it before it is released,
-        nor when it has stopped.
+        nor when it has stopped, nor when it lacks a stage.
         """
-        return tuple(
-            member.incarnation
-            for member in self.members.trainers
-            if member.role == "client" or (member.released and not member.stopped)
+        members = self.members
+        training = [r for r in members.replicas if r.released and not r.stopped]
+        there = [*members.of("client"), *training]
+        pushers = [m for m in members.trainers if m in there]
+        stages = [(stage, m) for m in training for stage in members.stages_of(m)]
+        both = [*((m, m) for m in pushers), *stages]
+        actors = tuple(m.actor for m, _ in both)
+        return Roster(
+            tuple(m.incarnation for m, _ in both),
+            actors if any(actors) else (),
+            tuple(replica.incarnation for _, replica in both) if stages else (),
         )
-
-    def _actors(self, roster: tuple[int, ...]) -> tuple[str, ...]:
-        """Return the names of the keys of those in the roster; () if none has one."""
-        named = {member.incarnation: member.actor for member in self.members.trainers}
-        actors = tuple(named[incarnation] for incarnation in roster)
-        return actors if any(actors) else ()
 
     def _routes(self, now: float) -> list[Send]:
         assert self.training.assignment is not None
         routes = self.training.assignment.routes()
         sends = []
-        for member in self.members.of("broker", "shard", "replica", "client"):
+        for member in self.members.of("broker", "shard", "replica", "stage", "client"):
             if member.routes is not routes:
                 member.routes = routes
                 sends.append(self.members.send(member, routes, now))

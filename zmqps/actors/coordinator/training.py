@@ -110,7 +110,9 @@ class Training:
         elif lines := self.agreement.differences(theirs):
             return Refused("model", text_of(lines))
         member.declared, member.told_ready = True, self.ready
-        self.figures.joined(member)
+        member.replica, member.stages = declare.replica, declare.stages
+        if member.role != "stage":
+            self.figures.joined(member)
         self._came |= {member.incarnation} if member.role == "replica" else set()
         self.changed = True
         declared = Declared(create=False, ready=self.ready)

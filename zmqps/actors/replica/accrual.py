@@ -5,11 +5,9 @@ would change under the push that still reads it; so `take` gives the arrays away
 gradient gets fresh ones.
 """
 
-import numpy as np
-
 from zmqps.actors.base import Array
-from zmqps.protocol.keys import Layout
 from zmqps.protocol.parts import Version
+from zmqps.protocol.share import Share
 
 
 class Accrual:
@@ -18,9 +16,9 @@ class Accrual:
     With a single gradient, nothing is added: it was computed in the arrays that are given away.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, share: Share):
         self.gradients = 0
-        self._layout = layout
+        self._share = share
         self._sum: dict[str, Array] = {}
         self._scratch: dict[str, Array] = {}
         self._reads: dict[int, Version] = {}
@@ -30,9 +28,9 @@ class Accrual:
         if self.gradients == 0:
             # The oldest versions are those of the first gradient: versions only rise.
             self._reads = dict(versions)
-            self._sum = self._fresh()
+            self._sum = self._share.empty()
             return self._sum
-        self._scratch = self._scratch or self._fresh()
+        self._scratch = self._scratch or self._share.empty()
         return self._scratch
 
     def add(self, gradient: dict[str, Array]) -> None:
@@ -50,7 +48,4 @@ class Accrual:
 
     def check_invariants(self) -> None:
         """There is a sum as soon as there is a gradient."""
-        assert bool(self._sum) or not self.gradients or not self._layout.tensors
-
-    def _fresh(self) -> dict[str, Array]:
-        return {spec.name: np.empty(spec.shape, spec.dtype) for spec in self._layout.tensors}
+        assert bool(self._sum) or not self.gradients or not self._share.rows

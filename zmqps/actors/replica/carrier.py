@@ -30,6 +30,7 @@ from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Attached, Heartbeat, Message, Refused, Welcome
 from zmqps.protocol.parts import BrokerAt
 from zmqps.protocol.routes import RouteTable
+from zmqps.protocol.share import Share
 
 LINK = "broker"
 TICK_S = 0.1
@@ -44,6 +45,7 @@ class CarrierCore(ABC):
 
     def __init__(self) -> None:
         self.layout: Layout | None = None
+        self.share: Share | None = None
         self.table: RouteTable | None = None
         self.message_bytes_max = self.window_bytes = 0
         self.models_in_flight_max = 1  # a model's bytes that may be on their way at once
@@ -86,7 +88,7 @@ class CarrierCore(ABC):
     @property
     def ready(self) -> bool:
         """Whether orders can become requests."""
-        return None not in (self.requests, self.layout, self.table)
+        return None not in (self.requests, self.share, self.table)
 
     @abstractmethod
     def _ordered(self, item: object, now: float) -> None:
@@ -117,8 +119,8 @@ class CarrierCore(ABC):
                 left = [*before.link.disconnect(), *self._afresh()] if before else []
                 self._connected(welcome, host)
                 return [*left, *self._connect(now)]
-            case LayoutSet(layout):
-                self.layout = layout
+            case LayoutSet(layout, share):
+                self.layout, self.share = layout, share
                 return self._connect(now)
             case Routed(table, routes):
                 assert self.requests is not None, "Connected comes before Routed"
@@ -134,14 +136,14 @@ class CarrierCore(ABC):
         Those of this host come first; the others will do when none of them answers. Brokers and
         shards grant within budgets: what one asks for in vain, others lack.
         """
-        if not (self.requests and self.layout and self._brokers):
+        if not (self.requests and self.share and self._brokers):
             return []
         link, brokers = self.requests.link, self._brokers
         turn = link.incarnation % len(brokers)
         near = sorted(brokers[turn:] + brokers[:turn], key=lambda b: b.host != self._host)
         ways = [ways_to(b.endpoints, b.incarnation, b.host, self._host) for b in near]
         here = sum(len(w) for w, b in zip(ways, near, strict=True) if b.host == self._host)
-        needed = max(1, self.models_in_flight_max * self.layout.nbytes)
+        needed = max(1, self.models_in_flight_max * self.share.nbytes)
         link.window_bytes = min(self.window_bytes, needed)
         return link.connect([way for of in ways for way in of], now, here or None)
 

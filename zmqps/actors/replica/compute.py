@@ -12,8 +12,6 @@ push cores), gradients (its shell). Tells others: orders to fetch and to push, i
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from zmqps.actors.base import Array, Effect, Event, Exit, Finished, Note, Post, Posted, Tick, Work
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.orders import (
@@ -34,9 +32,10 @@ from zmqps.actors.replica.pace import Pace
 from zmqps.actors.settings import TrainingSettings
 from zmqps.models.initial import initial_values
 from zmqps.protocol import events
-from zmqps.protocol.keys import Block, Layout
+from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Progress, Release
 from zmqps.protocol.parts import Version
+from zmqps.protocol.share import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ TELL_S = 0.02
 
 
 class ComputeCore:
-    """See the module. `layout` is the model's, `seed` the job's.
+    """See the module. `layout` is the model's, `seed` the job's; `share`: this process's rows.
 
     The push window is full at `push_window_bytes` or `pushes_in_flight_max`, whichever is first: in
     bytes alone, thousands of a small model's pushes would queue up, and fetches behind them.
@@ -105,18 +104,19 @@ class ComputeCore:
     def __init__(
         self, training: TrainingSettings, layout: Layout, *, seed: int, push_window_bytes: int,
         status_every_s: float, pushes_in_flight_max: int = 8, tell_images: int = 1 << 31,
+        share: Share | None = None,
     ):  # fmt: skip
         self.training = training
-        self.layout = layout
+        self.share = share or Share.whole(layout)
         self.push_window_bytes = push_window_bytes
         self.pushes_in_flight_max = pushes_in_flight_max
         self.status_every_s = status_every_s
         self.tell_images = tell_images
         self.step = 0
         self.totals = Totals()
-        self.parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
+        self.parameters = self.share.zeros()
         self.versions: dict[int, Version] = {}
-        self.accrual = Accrual(layout)
+        self.accrual = Accrual(self.share)
         self._pace = Pace()
         self._fetched_step: int | None = None  # the step whose fetch the parameters come from
         self._incarnation = 0
@@ -140,8 +140,9 @@ class ComputeCore:
         self._told_at = 0.0
         self._told_images = 0
         if not training.wait_for_first_fetch:
-            for block in layout.blocks:
-                self._rows(block)[...] = initial_values(block, seed)
+            for key, (block, start, stop) in self.share.by_key.items():
+                values = initial_values(block, seed)
+                self._rows(key)[...] = values[start:stop] if values.ndim else values
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """See `actors.base.Core`."""
@@ -208,7 +209,7 @@ class ComputeCore:
     def _begin(self, incarnation: int) -> None:
         """Be a new incarnation: it waits to be released, and what was accrued is given up."""
         self._incarnation = incarnation
-        self.totals, self.accrual = Totals(), Accrual(self.layout)
+        self.totals, self.accrual = Totals(), Accrual(self.share)
         self._push, self._pushes, self._window_full = 0, {}, False
         self._release, self._fetched_step, self._fetching = None, None, None
         self._evaluations.clear()
@@ -226,7 +227,7 @@ class ComputeCore:
 
     def _fetched(self, result: FetchResult) -> None:
         for key, (version, array) in result.blocks.items():
-            self._rows(self.layout.by_key[key])[...] = array
+            self._rows(key)[...] = array
             self.versions[key] = version
         self.totals.fetches += 1
         self._pace.fetched(result.seconds)
@@ -279,9 +280,12 @@ class ComputeCore:
                 )
         if self._evaluation_ready:
             effects.append(self._evaluate())
-        elif self._release is not None and not self._stopping and not self._must_wait():
+        elif self._may_compute() and not self._stopping and not self._must_wait():
             effects.append(self._compute(now))
         return effects
+
+    def _may_compute(self) -> bool:
+        return self._release is not None
 
     @property
     def _stopping(self) -> bool:
@@ -335,7 +339,7 @@ class ComputeCore:
         due = self.training.n_push if not self._stopping else 1
         if self.accrual.gradients < due:
             return []
-        nbytes, in_flight = self.layout.nbytes, sum(self._pushes.values())
+        nbytes, in_flight = self.share.nbytes, sum(self._pushes.values())
         full = in_flight + nbytes > self.push_window_bytes
         if self._pushes and (full or len(self._pushes) >= self.pushes_in_flight_max):
             return self._note_full_window(in_flight)
@@ -390,7 +394,6 @@ class ComputeCore:
         )
         return Post("control", ProgressNow(progress, self._stopped, self._incarnation))
 
-    def _rows(self, block: Block) -> Array:
+    def _rows(self, key: int) -> Array:
         """Return a block's part of its tensor, to write into."""
-        tensor = self.parameters[block.tensor]
-        return tensor[block.start : block.stop] if tensor.ndim else tensor
+        return self.share.view(self.parameters, key)

@@ -54,6 +54,7 @@ from zmqps.protocol.messages import (
     Welcome,
 )
 from zmqps.protocol.routes import RouteTable
+from zmqps.protocol.share import Share
 
 
 class ControlCore:
@@ -183,6 +184,8 @@ class ControlCore:
             rule=dict(order.rule),
             training=dict(order.training),
             images=order.images,
+            replica=order.replica,
+            stages=order.stages,
         )
         return [self.membership.send(declare, now)]
 
@@ -191,7 +194,9 @@ class ControlCore:
         if self._layout_sent or self._order is None:
             return []
         self._layout_sent = True
-        return [Post(to, LayoutSet(self._order.layout)) for to in ("fetch", "push")]
+        order = self._order
+        share = order.share or Share.whole(order.layout)
+        return [Post(to, LayoutSet(order.layout, share)) for to in ("fetch", "push")]
 
     def _routed(self, routes: Routes) -> list[Effect]:
         if not routes.ranges:

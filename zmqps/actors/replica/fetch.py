@@ -57,12 +57,12 @@ class FetchCore(CarrierCore):
     def _started(self, now: float) -> list[Effect]:
         if not self.ready:
             return []
-        assert self.layout and self.table and self.requests
+        assert self.layout and self.share and self.table and self.requests
         effects: list[Effect] = []
         while self._orders and self._fetch is None and self._orders[0][0].not_before <= now:
             order, enqueued_at = self._orders.popleft()
             whole = order.everything or order.vector
-            wants = slicing.wants(self.layout, {} if whole else self.known)
+            wants = slicing.wants(self.share, {} if whole else self.known)
             requests = slicing.cut_fetch(
                 order.number, wants, self.layout, self.table, self.message_bytes_max, now,
                 order.vector,
@@ -108,13 +108,13 @@ class FetchCore(CarrierCore):
         return [self.requests.done(request, "fetched", now), *done]
 
     def _check(self, part: Part, array: Array, want: Want) -> None:
-        assert self.layout
+        assert self.share
         if (part.start, part.stop) != (want.start, want.stop):
             raise ProtocolError(f"rows {part.start} to {part.stop} of block {part.key:016x}")
-        block = self.layout.by_key[part.key]
-        if array.shape != block.shape or array.dtype.name != block.dtype:
+        rows = self.share.by_key[part.key]
+        if array.shape != rows.shape or array.dtype.name != rows.block.dtype:
             raise ProtocolError(
-                f"{array.dtype} {array.shape} for a block of {block.dtype} {block.shape}"
+                f"{array.dtype} {array.shape} for a block of {rows.block.dtype} {rows.shape}"
             )
 
     def _complete(self, fetch: _Fetch, now: float) -> list[Effect]:

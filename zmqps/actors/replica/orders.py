@@ -12,6 +12,7 @@ from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Declared, Progress, Release, Restored, Routes, Welcome
 from zmqps.protocol.parts import Version
 from zmqps.protocol.routes import RouteTable
+from zmqps.protocol.share import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class LayoutSet:
-    """Control → fetch and push: the model's blocks."""
+    """Control → fetch and push: the model's blocks, and the rows that are this process's own."""
 
     layout: Layout
+    share: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,10 @@ class ShardRestored:
 
 @dataclass(frozen=True, slots=True)
 class DeclareOrder:
-    """Owner → control: the model of this process (fields of `protocol.messages.Declare`)."""
+    """Owner → control: the model of this process (fields of `protocol.messages.Declare`).
+
+    `share`: the rows that it fetches and pushes; None: all.
+    """
 
     job: str
     layout: Layout
@@ -57,6 +62,9 @@ class DeclareOrder:
     rule: Mapping[str, object]
     training: Mapping[str, object]
     images: int
+    replica: int = 0
+    stages: int = 1
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

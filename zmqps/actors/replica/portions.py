@@ -12,8 +12,6 @@ push cores), gradients (its shell). Tells others: orders to fetch and push, what
 from collections import deque
 from dataclasses import asdict, dataclass, field
 
-import numpy as np
-
 from zmqps.actors.base import Array, Effect, Event, Exit, Finished, Note, Post, Posted, Work
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.compute import EvaluateTask, Totals
@@ -35,6 +33,7 @@ from zmqps.protocol import sandblaster_events as events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Portion, PortionDone, PortionsSent, Progress
 from zmqps.protocol.parts import Version
+from zmqps.protocol.share import Share
 
 PUSHES_IN_FLIGHT_MAX = 2
 """Pushes that the shards have not confirmed; further gradients go on accruing."""
@@ -81,19 +80,22 @@ class PortionCore:
 
     tick_s = 0.1
 
-    def __init__(self, layout: Layout, *, send_every: int, status_every_s: float):
-        self.layout = layout
+    def __init__(
+        self, layout: Layout, *, send_every: int, status_every_s: float,
+        share: Share | None = None,
+    ):  # fmt: skip
+        self.share = share or Share.whole(layout)
         self.send_every = send_every
         self.status_every_s = status_every_s
         self.totals = Totals()
-        self.parameters = {s.name: np.zeros(s.shape, s.dtype) for s in layout.tensors}
+        self.parameters = self.share.zeros()
         self._incarnation = 0
         self._evaluation = 0
         self._queue: deque[Portion] = deque()
         self._fetch = 0  # number of the last fetch
         self._point_fetch = 0  # that of the evaluation's point; 0: not asked for
         self._holds = False  # whether `parameters` are that point
-        self._accrual = Accrual(layout)
+        self._accrual = Accrual(self.share)
         self._sum = _Sum()
         self._push = 0
         self._pushes: dict[int, tuple[int, _Sum]] = {}  # number → evaluation, and what is in it
@@ -182,16 +184,14 @@ class PortionCore:
         self._evaluation = evaluation
         self._queue.clear()
         self._point_fetch, self._holds = 0, False
-        self._accrual, self._sum = Accrual(self.layout), _Sum()
+        self._accrual, self._sum = Accrual(self.share), _Sum()
 
     def _take(self, result: FetchResult) -> None:
         wanted = result.number in (self._point_fetch, self._measure_fetch)
         if not wanted:
             return  # of an evaluation that is over
         for key, (_, array) in result.blocks.items():
-            block = self.layout.by_key[key]
-            tensor = self.parameters[block.tensor]
-            (tensor[block.start : block.stop] if tensor.ndim else tensor)[...] = array
+            self.share.view(self.parameters, key)[...] = array
         self.totals.fetches += 1
         self._holds = result.number == self._point_fetch
         self._measure_ready |= result.number == self._measure_fetch
@@ -275,7 +275,7 @@ class PortionCore:
         self._sum = _Sum()
         self.totals.pushes_started += 1
         self.totals.bytes_in_flight_max = max(
-            self.totals.bytes_in_flight_max, len(self._pushes) * self.layout.nbytes
+            self.totals.bytes_in_flight_max, len(self._pushes) * self.share.nbytes
         )
         gradients, arrays, reads = self._accrual.take()
         order = PushOrder(
@@ -288,7 +288,7 @@ class PortionCore:
         self._computing = True
         self._waited_s = now - self._waiting_since
         self.totals.wait_s += self._waited_s
-        versions = dict.fromkeys(self.layout.by_key, Version(0, 0))
+        versions = dict.fromkeys(self.share.by_key, Version(0, 0))
         out = self._accrual.begin(versions)
         return Work(PortionTask(self._queue.popleft(), self.parameters, out))
 

@@ -102,7 +102,7 @@ class PushCore(CarrierCore):
     def _started(self, now: float) -> list[Effect]:
         if not self.ready:
             return []
-        assert self.layout and self.table and self.requests
+        assert self.share and self.table and self.requests
         effects: list[Effect] = []
         while self._orders and self._remembered(self._orders[0][0].number):
             order, enqueued_at = self._orders.popleft()
@@ -112,7 +112,7 @@ class PushCore(CarrierCore):
             body = (
                 Create(()) if order.create else Push(order.number, order.step, (), order.evaluation)
             )
-            parts = slicing.parts(self.layout, order.arrays, order.reads)
+            parts = slicing.parts(self.share, order.arrays, order.reads)
             requests = slicing.cut_push(
                 body, order.number, parts, self.table, self.message_bytes_max, now
             )

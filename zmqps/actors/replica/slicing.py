@@ -1,7 +1,8 @@
 """Cutting what a replica fetches and pushes into messages: by owner of the key, then by size.
 
 The route table and the size are the only reasons to cut: a message goes to one shard and carries
-whole blocks, together at most `message_bytes_max` (one block at least).
+blocks, or the rows of them that are this process's, together at most `message_bytes_max` (one at
+least).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,23 +15,27 @@ from zmqps.protocol.keys import Block, Layout
 from zmqps.protocol.messages import Create, Fetch, Push
 from zmqps.protocol.parts import NEVER, Part, Version, Want
 from zmqps.protocol.routes import RouteTable
+from zmqps.protocol.share import Share
 
 Item = TypeVar("Item", Want, Part)
 
 
-def wants(layout: Layout, known: Mapping[int, Version]) -> list[Want]:
-    """Return a want for every block, with the version that is known already."""
-    return [Want(b.key, 0, _rows(b), known.get(b.key, NEVER)) for b in layout.blocks]
+def wants(share: Share, known: Mapping[int, Version]) -> list[Want]:
+    """Return a want for all rows, block by block, with the version that is known already."""
+    return [
+        Want(key, start, stop, known.get(key, NEVER))
+        for key, (_, start, stop) in share.by_key.items()
+    ]
 
 
 def parts(
-    layout: Layout, arrays: Mapping[str, Array], reads: Mapping[int, Version]
+    share: Share, arrays: Mapping[str, Array], reads: Mapping[int, Version]
 ) -> list[tuple[Part, Array]]:
-    """Return each block of these tensors with its rows of the array, a read-only view."""
+    """Return these tensors' rows, block by block, with read-only views of the arrays."""
     return [
-        (Part(b.key, 0, _rows(b), reads.get(b.key, NEVER)), frozen(_slice(array, b)))
-        for name, array in arrays.items()
-        for b in layout.by_tensor[name]
+        (Part(b.key, start, stop, reads.get(b.key, NEVER)), frozen(share.view(arrays, b.key)))
+        for name in arrays
+        for b, start, stop in share.by_tensor[name]
     ]
 
 
@@ -87,10 +92,6 @@ def _messages(
 
 def _rows(block: Block) -> int:
     return block.stop - block.start
-
-
-def _slice(array: Array, block: Block) -> Array:
-    return array[block.start : block.stop] if array.ndim else array
 
 
 def _nbytes(layout: Layout, want: Want) -> int:

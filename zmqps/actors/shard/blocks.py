@@ -23,18 +23,27 @@ GIVE_BYTES_MIN = 64 << 10
 
 @dataclass(slots=True, eq=False)
 class StoredBlock:
-    """One block and all that belongs to it; `parameters` is None until it has first values."""
+    """One block and all that belongs to it; `parameters` is None until it has first values.
+
+    `moved` counts the rows that all updates have moved: stages of a replica move some each.
+    """
 
     block: Block
     parameters: Array | None = None
     state: dict[str, Array] = field(default_factory=dict)
     updates: int = 0
+    moved: int = 0
     seen: dict[int, Dedupe] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Rows of the block; a scalar has one."""
         return self.block.stop - self.block.start
+
+    @property
+    def steps(self) -> int:
+        """How often the block as a whole has moved: what a rule counts by."""
+        return self.moved // max(self.rows, 1)
 
     @property
     def values(self) -> Array:
@@ -95,13 +104,14 @@ class Blocks:
         state: dict[str, Array] | None = None,
         updates: int = 0,
         seen: Seen | None = None,
+        moved: int = 0,
     ) -> None:
         """Give a block its first values: arrays that nobody else holds, or they are copied."""
         stored = self.by_key[key]
         assert stored.parameters is None, "values are created once"
         stored.parameters = _owned(parameters)
         stored.state = self.rule.init(stored.parameters) if state is None else _all_owned(state)
-        stored.updates = updates
+        stored.updates, stored.moved = updates, moved
         for incarnation, (last, later) in (seen or {}).items():
             stored.seen[incarnation] = Dedupe(self.dedupe_window, last, later)
         self.missing.remove(key)
@@ -129,6 +139,7 @@ class Blocks:
             {name: frozen(array) for name, array in stored.state.items()},
             stored.updates,
             {who: (seen.last, tuple(seen.later)) for who, seen in stored.seen.items()},
+            stored.moved,
         )
 
     def seen(self, stored: StoredBlock, incarnation: int, number: int) -> bool:
@@ -156,9 +167,10 @@ class Blocks:
         state = {name: _part(array, start, stop) for name, array in stored.state.items()}
         before = _part(old, start, stop)
         after = before if out is old else _part(out, start, stop)
-        self.rule.update(before, gradient, state, stored.updates, after)
+        self.rule.update(before, gradient, state, stored.steps, after)
         stored.parameters = out
         stored.updates += 1
+        stored.moved += stop - start
         self._note(stored, start, stop, gradient, ())
 
     def _note(
@@ -179,6 +191,7 @@ class Blocks:
         """Return the parameters to be written anew, with what they hold; the version grows."""
         _, stored.parameters = self._writable(stored, whole=False)
         stored.updates += 1
+        stored.moved += stored.rows
         return stored.parameters
 
     def _writable(self, stored: StoredBlock, *, whole: bool) -> tuple[Array, Array]:
@@ -208,7 +221,7 @@ class Blocks:
         for key, stored in self.by_key.items():
             assert key == stored.block.key
             assert (stored.parameters is None) == (key in self.missing)
-            assert stored.updates >= 0
+            assert 0 <= stored.moved <= stored.updates * stored.rows
             for record in stored.seen.values():
                 record.check_invariants()
             if stored.parameters is None:

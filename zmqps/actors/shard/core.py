@@ -150,8 +150,8 @@ class ShardCore:
             case Mirror() as mirror:
                 self._wanted = mirror
                 return self._mirror(now)
-            case Roster(incarnations, actors):
-                return self._roster(incarnations, actors, now)
+            case Roster() as roster:
+                return self._roster(roster, now)
             case Routes(epoch=epoch) as routes if epoch > self.held.epoch:
                 return self._routes(routes, now)
             case Save() as save:
@@ -218,9 +218,9 @@ class ShardCore:
             return [self.membership.send(refused, now, cause)]
         effects = self._drop("the shard was assigned anew", now, keep=bool(assign.sources))
         mine = tuple(b for b in layout.blocks if table.owner(b.key) == assign.shard)
-        held.replicas.replace(assign.roster)
+        held.replicas.replace(assign.roster, (), assign.replicas)
         held.blocks = Blocks(mine, rule, assign.term, self.membership.limit("dedupe_window"))
-        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.live)
+        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.replica_of)
         held.assign, held.epoch = assign, max(held.epoch, assign.epoch)
         if assign.follows:
             held.following = Following(held.blocks, assign.follows, assign.term)
@@ -245,8 +245,8 @@ class ShardCore:
         held.following, held.assign = None, assign
         held.epoch = max(held.epoch, assign.epoch)
         held.blocks.term = assign.term
-        held.blocks.forget(held.replicas.replace(assign.roster))
-        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.live)
+        held.blocks.forget(held.replicas.replace(assign.roster, (), assign.replicas))
+        held.pushes = pushes_of(assign.rule, held.blocks, held.replicas.replica_of)
         return self._ready_perhaps(now)
 
     def _finished(self, task: Any, result: Any, error: str | None, now: float) -> list[Effect]:
@@ -279,7 +279,8 @@ class ShardCore:
         copy: BlockCopy
         for copy in result:
             seen = {who: seen for who, seen in copy.seen.items() if who in live}
-            blocks.put(copy.block.key, copy.parameters, dict(copy.state), copy.updates, seen)
+            state = dict(copy.state)
+            blocks.put(copy.block.key, copy.parameters, state, copy.updates, seen, copy.moved)
 
     def _take_rest(self, now: float) -> list[Effect]:
         """Have those that had the keys before give what was in no file."""
@@ -308,15 +309,13 @@ class ShardCore:
         seen = serving.seen_by_all(blocks) if assign.restore else ()
         return self.membership.send(Assigned(len(blocks.by_key), blocks.nbytes, seen), now, cause)
 
-    def _roster(
-        self, incarnations: tuple[int, ...], actors: tuple[str, ...], now: float
-    ) -> list[Effect]:
+    def _roster(self, roster: Roster, now: float) -> list[Effect]:
         held = self.held
-        left = held.replicas.replace(incarnations, actors)
+        left = held.replicas.replace(roster.incarnations, roster.actors, roster.replicas)
         if held.blocks is None or held.pushes is None:
             return []
         held.blocks.forget(left)
-        return self.front.answer(held.pushes.roster(held.replicas.live), now)
+        return self.front.answer(held.pushes.roster(held.replicas.replica_of), now)
 
     # --- The copy ---------------------------------------------------------------------------------
 

@@ -175,8 +175,8 @@ class Front:
         actor = peer[2].decode("ascii", "replace") if len(peer) > 2 else ""  # the broker's stamp
         if code := held.replicas.refusal(who, actor):
             return Refused(code, f"incarnation {who} is not in the roster", held.epoch)
-        in_rounds = isinstance(held.pushes, InRounds)
-        refused = check_push(held.blocks, body, arrays, held.epoch, whole=in_rounds)
+        whole = isinstance(held.pushes, InRounds) and held.replicas.whole(who)
+        refused = check_push(held.blocks, body, arrays, held.epoch, whole=whole)
         if refused is not None:
             return refused
         return self.answer(held.pushes.take(OpenPush(message, body, arrays, peer, now)), now)

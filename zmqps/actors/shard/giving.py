@@ -14,7 +14,7 @@ def copied(blocks: Blocks, key: int) -> tuple[Copied, list[Array]]:
     names = tuple(sorted(copy.state))
     seen = tuple(Seen(who, last, later) for who, (last, later) in copy.seen.items())
     arrays = [copy.parameters, *(copy.state[name] for name in names)]
-    return Copied(key, copy.updates, names, seen), arrays
+    return Copied(key, copy.updates, copy.moved, names, seen), arrays
 
 
 def as_many(
@@ -57,7 +57,7 @@ def put(blocks: Blocks, copies: tuple[Copied, ...], arrays: Arrays) -> None:
     for copy, (parameters, *state) in taken:
         seen = {s.incarnation: (s.last, s.later) for s in copy.seen}
         named = dict(zip(copy.state, state, strict=True))
-        blocks.put(copy.key, parameters, named, copy.updates, seen)
+        blocks.put(copy.key, parameters, named, copy.updates, seen, copy.moved)
 
 
 def _fits(stored: StoredBlock, array: Array) -> bool:

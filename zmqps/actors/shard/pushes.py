@@ -1,6 +1,6 @@
 """Pushes at a shard: checked as a whole, then applied block by block, each at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,8 +58,8 @@ class Pushes(Protocol):
     def take(self, push: OpenPush) -> list[OpenPush]:
         """Take a push that was checked; return all pushes that can be answered now."""
 
-    def roster(self, live: frozenset[int]) -> list[OpenPush]:
-        """Take a new roster; return all pushes that can be answered now."""
+    def roster(self, live: Mapping[int, int]) -> list[OpenPush]:
+        """Take a new roster, each one's replica; return all pushes that can be answered now."""
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the state contradicts itself."""
@@ -93,7 +93,7 @@ class AtOnce:
         blocks.update(stored, part.start, part.stop, gradient)
         return Receipt(part.key, "applied", blocks.version(stored), stale)
 
-    def roster(self, live: frozenset[int]) -> list[OpenPush]:  # noqa: ARG002 - nothing waits here
+    def roster(self, live: Mapping[int, int]) -> list[OpenPush]:  # noqa: ARG002 - nothing waits here
         """Nothing waits for anybody."""
         return []
 

@@ -1,6 +1,6 @@
 """Whose pushes a shard takes: those of the replicas that live."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 DEPARTED_MAX = 1024
@@ -12,16 +12,22 @@ class LiveReplicas:
     Incarnations are given once and grow, but rosters may come before or after a replica's first
     push, and not in the order of incarnations. So only one that was seen and left is called stale;
     one that was never seen may be about to come, and its client tries again. Neither is applied.
+
+    `replica_of` holds, by incarnation, the replica that each belongs to: stages of one replica push
+    its gradient together, each its own rows.
     """
 
     def __init__(self) -> None:
         self.live: frozenset[int] = frozenset()
+        self.replica_of: dict[int, int] = {}
         self._departed: set[int] = set()
         self._actors: dict[int, str] = {}
 
-    def replace(self, incarnations: Iterable[int], actors: Sequence[str] = ()) -> list[int]:
+    def replace(
+        self, incarnations: Sequence[int], actors: Sequence[str] = (), replicas: Sequence[int] = ()
+    ) -> list[int]:
         """Take a new roster, and the names of their keys, if any; return who left, ascending."""
-        incarnations = tuple(incarnations)
+        self.replica_of = dict(zip(incarnations, replicas or incarnations, strict=False))
         self._actors.update(zip(incarnations, actors, strict=False))
         live = frozenset(incarnations)
         left = sorted(self.live - live)
@@ -32,6 +38,11 @@ class LiveReplicas:
         while len(self._departed) > DEPARTED_MAX:
             self._departed.remove(min(self._departed))
         return left
+
+    def whole(self, incarnation: int) -> bool:
+        """Say whether this process pushes all rows of its replica's gradient."""
+        replica = self.replica_of.get(incarnation)
+        return list(self.replica_of.values()).count(replica or 0) <= 1
 
     def refusal(
         self, incarnation: int, actor: str = ""

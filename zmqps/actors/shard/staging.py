@@ -55,7 +55,7 @@ class Staging:
         push.arrays = ()
         return [push]
 
-    def roster(self, live: frozenset[int]) -> list[OpenPush]:
+    def roster(self, live: Mapping[int, int]) -> list[OpenPush]:
         """Drop the gradients of those who left: they are never named again. None is answered."""
         self._waiting = {who: kept for who, kept in self._waiting.items() if who[0] in live}
         return []
@@ -95,8 +95,8 @@ class Staging:
         assert all(kept[0] >= self.evaluation for kept in self._waiting.values())
 
 
-def pushes_of(rule: Mapping[str, Any], blocks: Blocks, live: frozenset[int]) -> Pushes:
-    """Return the way of applying pushes that an assignment's rule asks for."""
+def pushes_of(rule: Mapping[str, Any], blocks: Blocks, live: Mapping[int, int]) -> Pushes:
+    """Return the way of applying pushes that an assignment's rule asks for; `live` as in roster."""
     if rule.get("lbfgs"):
         return Staging(blocks)
     return InRounds(blocks, live) if rule.get("sync") else AtOnce(blocks)

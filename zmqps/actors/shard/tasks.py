@@ -12,13 +12,17 @@ Seen = Mapping[int, tuple[int, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCopy:
-    """A block at one moment: its values, optimiser state, count of updates and pushes seen."""
+    """A block at one moment: its values, optimiser state, count of updates and pushes seen.
+
+    `moved` counts the rows that the updates have moved.
+    """
 
     block: Block
     parameters: Array
     state: Mapping[str, Array]
     updates: int
     seen: Seen
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

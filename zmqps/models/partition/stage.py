@@ -15,12 +15,19 @@ from zmqps.models.layers import Array, Buffers, Layer, Step
 from zmqps.models.losses import Loss
 from zmqps.models.partition.cut import Cut, Transfer
 
-Way = Literal["up", "down"]
+Way = Literal["up", "down", "share", "gather", "total", "norm"]
+"""States and their derivatives; tied tensors and their gradients; what is added up, and its sum."""
+
+FROM_SENDER = ("up", "share", "norm")
+"""Ways from a transfer's sender to its receiver; the others go back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """Rows of a state on their way up, or of its derivative on their way down: a fresh array."""
+    """Rows of a state on their way up, or of its derivative on their way down: a fresh array.
+
+    Of tied tensors, `state` is the tensor's number among all of the model.
+    """
 
     way: Way
     transfer: Transfer

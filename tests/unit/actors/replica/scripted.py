@@ -41,6 +41,7 @@ from zmqps.protocol.messages import (
 from zmqps.protocol.parts import BrokerAt, Part, Receipt, Version
 from zmqps.protocol.routes import RouteTable, balanced
 from zmqps.protocol.settings import ClusterSettings
+from zmqps.protocol.share import Share
 from zmqps.protocol.tensors import Initial, TensorSpec
 
 NORMAL = Initial("normal", 1.0)
@@ -140,7 +141,7 @@ class Script:
     def connect(self, layout: Layout, table: RouteTable, credit: int = 1 << 20, **limits: int):
         """Bring a fetch or push core to where it can send."""
         self.post(Connected(welcome(**limits), "here"))
-        self.post(LayoutSet(layout))
+        self.post(LayoutSet(layout, Share.whole(layout)))
         effects = self.post(routed(table))
         assert of(effects, Attach)
         return self.receive(Attached(credit))

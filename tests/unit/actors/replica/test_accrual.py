@@ -7,6 +7,7 @@ from tests.unit.actors.replica.scripted import freeze, layout_of
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.parts import Version
+from zmqps.protocol.share import Share
 
 LAYOUT = layout_of()
 
@@ -23,7 +24,7 @@ def compute(accrual, value, versions=None):
 
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=4), max_size=4))
 def test_each_sum_is_that_of_the_gradients_since_the_last_and_is_never_written_again(pushes):
-    accrual = Accrual(LAYOUT)
+    accrual = Accrual(Share.whole(LAYOUT))
     taken = []
     for values in pushes:
         for value in values:
@@ -40,13 +41,13 @@ def test_each_sum_is_that_of_the_gradients_since_the_last_and_is_never_written_a
 
 
 def test_a_single_gradient_is_given_away_as_it_was_computed():
-    accrual = Accrual(LAYOUT)
+    accrual = Accrual(Share.whole(LAYOUT))
     out = compute(accrual, 1)
     assert accrual.take()[1] is out
 
 
 def test_the_versions_are_those_of_the_first_gradient():
-    accrual = Accrual(LAYOUT)
+    accrual = Accrual(Share.whole(LAYOUT))
     versions = {1: Version(1, 5)}
     compute(accrual, 1, versions)
     versions[1] = Version(1, 8)
@@ -58,7 +59,7 @@ def test_the_versions_are_those_of_the_first_gradient():
 
 @pytest.mark.parametrize("gradients", [1, 3])
 def test_a_model_without_tensors(gradients):
-    accrual = Accrual(Layout(()))
+    accrual = Accrual(Share.whole(Layout(())))
     for _ in range(gradients):
         compute(accrual, 1)
     assert accrual.take() == (gradients, {}, {})

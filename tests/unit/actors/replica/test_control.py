@@ -42,6 +42,7 @@ from zmqps.protocol.messages import (
     Stop,
     Stopped,
 )
+from zmqps.protocol.share import Share
 
 LAYOUT = layout_of()
 TABLE = table_of(LAYOUT)
@@ -121,8 +122,8 @@ def test_the_layout_is_told_when_the_cluster_has_agreed_and_only_once():
     script.post(ORDER)
     first = script.receive(Declared(create=True, ready=False))
     assert told(first) == [
-        ("fetch", LayoutSet(LAYOUT)),
-        ("push", LayoutSet(LAYOUT)),
+        ("fetch", LayoutSet(LAYOUT, Share.whole(LAYOUT))),
+        ("push", LayoutSet(LAYOUT, Share.whole(LAYOUT))),
         ("owner", DeclareResult(Declared(True, False))),
     ]
     second = script.receive(Declared(create=False, ready=True))

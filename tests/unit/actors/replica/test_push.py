@@ -22,6 +22,7 @@ from zmqps.protocol import events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Attach, Attached, Create, Created, Push, Pushed, Refused
 from zmqps.protocol.parts import Receipt, Version
+from zmqps.protocol.share import Share
 from zmqps.protocol.tensors import TensorSpec
 
 LAYOUT = layout_of()
@@ -165,14 +166,14 @@ def test_no_more_credit_is_asked_for_than_pushes_of_this_model_can_use():
     script = Script(PushCore())
     script.post(Connected(welcome(pushes_in_flight_max=3), "here"))
     assert not of(script.post(routed(table_of(LAYOUT))), Attach), "the layout is not known yet"
-    (attach,) = of(script.post(LayoutSet(LAYOUT)), Attach)
+    (attach,) = of(script.post(LayoutSet(LAYOUT, Share.whole(LAYOUT))), Attach)
     assert attach.message.body.window_bytes == 3 * LAYOUT.nbytes
 
 
 def test_a_push_that_fails_says_why_the_broker_refuses_the_link():
     script = Script(PushCore())
     script.post(Connected(welcome(), "here"))
-    script.post(LayoutSet(LAYOUT))
+    script.post(LayoutSet(LAYOUT, Share.whole(LAYOUT)))
     (attach,) = of(script.post(routed(table_of(LAYOUT))), Attach)
     script.post(PushOrder(1, 0, 1, filled(LAYOUT, 1.0), {}))
     script.receive(Refused("full", "raise the budgets"), cause=attach.message.sequence)

@@ -8,6 +8,7 @@ from zmqps.actors.replica import slicing
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Create, Push
 from zmqps.protocol.parts import NEVER, Version
+from zmqps.protocol.share import Share
 from zmqps.protocol.tensors import TensorSpec
 
 LAYOUT = layout_of()
@@ -17,13 +18,13 @@ ARRAYS = {s.name: RNG.normal(size=s.shape).astype(s.dtype) for s in LAYOUT.tenso
 
 def test_every_block_is_wanted_with_the_version_that_is_known():
     key = LAYOUT.blocks[1].key
-    wants = slicing.wants(LAYOUT, {key: Version(2, 9)})
+    wants = slicing.wants(Share.whole(LAYOUT), {key: Version(2, 9)})
     assert [want.key for want in wants] == [block.key for block in LAYOUT.blocks]
     assert {w.key: w.known for w in wants if w.known != NEVER} == {key: Version(2, 9)}
 
 
 def test_parts_are_read_only_views_that_make_up_the_arrays():
-    parts = slicing.parts(LAYOUT, ARRAYS, {})
+    parts = slicing.parts(Share.whole(LAYOUT), ARRAYS, {})
     assert len(parts) == len(LAYOUT.blocks)
     for part, array in parts:
         block = LAYOUT.by_key[part.key]
@@ -37,7 +38,9 @@ def test_parts_are_read_only_views_that_make_up_the_arrays():
 
 
 def test_some_tensors_alone_are_parts_too():
-    parts = slicing.parts(LAYOUT, {"s": ARRAYS["s"]}, {LAYOUT.by_tensor["s"][0].key: Version(1, 4)})
+    parts = slicing.parts(
+        Share.whole(LAYOUT), {"s": ARRAYS["s"]}, {LAYOUT.by_tensor["s"][0].key: Version(1, 4)}
+    )
     ((part, array),) = parts
     assert part.version == Version(1, 4)
     assert array.shape == ()
@@ -47,7 +50,9 @@ def test_some_tensors_alone_are_parts_too():
 def test_messages_go_to_one_owner_within_the_size_and_each_block_once(shards, bytes_max, rows):
     layout, now = layout_of(rows), 5.0
     table = table_of(layout, shards, epoch=3)
-    requests = slicing.cut_fetch(1, slicing.wants(layout, {}), layout, table, bytes_max, now)
+    requests = slicing.cut_fetch(
+        1, slicing.wants(Share.whole(layout), {}), layout, table, bytes_max, now
+    )
     keys = []
     for request in requests:
         wants = request.body.wants
@@ -61,7 +66,9 @@ def test_messages_go_to_one_owner_within_the_size_and_each_block_once(shards, by
 
 def test_shards_take_turns():
     layout = layout_of(40)
-    requests = slicing.cut_fetch(1, slicing.wants(layout, {}), layout, table_of(layout), 16, 0.0)
+    requests = slicing.cut_fetch(
+        1, slicing.wants(Share.whole(layout), {}), layout, table_of(layout), 16, 0.0
+    )
     assert {request.shard for request in requests[:2]} == {0, 1}
     assert {request.shard for request in requests[2:4]} == {0, 1}
 
@@ -69,7 +76,7 @@ def test_shards_take_turns():
 @pytest.mark.parametrize("body", [Push(4, 9, ()), Create(())])
 def test_what_is_pushed_keeps_its_kind_and_its_arrays(body):
     requests = slicing.cut_push(
-        body, 4, slicing.parts(LAYOUT, ARRAYS, {}), table_of(LAYOUT), 32, 0.0
+        body, 4, slicing.parts(Share.whole(LAYOUT), ARRAYS, {}), table_of(LAYOUT), 32, 0.0
     )
     count = 0
     for request in requests:
@@ -88,6 +95,6 @@ def test_what_is_pushed_keeps_its_kind_and_its_arrays(body):
 def test_a_model_without_elements_needs_no_message():
     layout = Layout((TensorSpec("none", (0, 3), "float32", NORMAL),))
     table = table_of(LAYOUT)
-    assert slicing.cut_fetch(1, slicing.wants(layout, {}), layout, table, 9, 0.0) == []
-    parts = slicing.parts(layout, {"none": np.zeros((0, 3), np.float32)}, {})
+    assert slicing.cut_fetch(1, slicing.wants(Share.whole(layout), {}), layout, table, 9, 0.0) == []
+    parts = slicing.parts(Share.whole(layout), {"none": np.zeros((0, 3), np.float32)}, {})
     assert slicing.cut_push(Push(1, 1, ()), 1, parts, table, 9, 0.0) == []
