@@ -19,16 +19,15 @@ class Collected:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.play = cluster.play("collect", "-e", f"zmqps_collected={self.folder}")
 
-    def trace(self, *words: object, others: tuple["Collected", ...] = (), may_fail=False) -> str:
-        """What `tools/trace WORD RUN... WORDS` says about this, and about others with it."""
+    def trace(self, *words: object, others: tuple[Path, ...] = (), may_fail: bool = False) -> str:
+        """What `tools/trace WORD RUN... WORDS` says about this, and other folders with it."""
         first, *rest = map(str, words)
-        folders = [str(one.folder) for one in (self, *others)]
-        command = [str(TRACE), first, *folders, *rest]
+        command = [str(TRACE), first, str(self.folder), *map(str, others), *rest]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert may_fail or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def verdicts(self, *others: "Collected") -> dict[str, dict[str, int]]:
+    def verdicts(self, *others: Path) -> dict[str, dict[str, int]]:
         """Of each kind, how many there are of each grade."""
         said: dict[str, Any] = json.loads(self.trace("verdicts", "--json", others=others))
         return said["verdicts"]
