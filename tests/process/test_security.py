@@ -1,6 +1,8 @@
 """A cluster with keys, as people run it on hosts: every connection over TCP, strangers outside."""
 
+import re
 import secrets
+import signal
 import socket
 
 import numpy as np
@@ -95,6 +97,70 @@ def test_members_take_part_and_nobody_in_the_name_of_another(place, cluster):
     secret = (folder / "client-eve.key").read_text().split()[2]
     for file in place.folder.rglob("*"):
         assert file.is_dir() or file.suffix == ".key" or secret not in file.read_text("latin-1")
+
+
+def test_strangers_are_refused_told_so_and_shown(place, cluster):
+    with client(place, cluster, "client-bob") as bob:
+        bob.declare({"w": np.zeros(4)}, {"rule": "sgd", "rate": 1.0})
+        with zmqps.Client(cluster, run_dir=place.folder / "none") as nobody:  # noqa: SIM117
+            with pytest.raises(zmqps.ClusterError, match="the other has none"):
+                nobody.connect()
+        code, _, err = place.run("status", "--keys", place.folder / "keys" / "client-eve.key")
+        assert code == 2
+        assert "is the key of 'client-eve', which is no observer's" in err
+        shard = tcp(place.json("status"), "shard")
+        host, port = shard.removeprefix("tcp://").split(":")
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"):
+            with socket.create_connection((host, int(port))) as scan:
+                scan.sendall(said)
+        context = zmq.Context()
+        keys = read_keys(place.folder / "keys" / "client-eve.key", "client")
+        with context.socket(zmq.DEALER) as wrong:
+            wrong.linger = 0
+            wrong.curve_serverkey = keys.of_peer("shard")
+            wrong.curve_publickey, wrong.curve_secretkey = keys.public, keys.secret
+            wrong.connect(shard)
+            while not place.json("status")["turned_away"].get("shard-0", {}).get("wrong_role"):
+                pass
+        context.term()
+        _, out, _ = place.run("status")
+        assert re.search(
+            r"turned away: coordinator \d+ \w+.*; shard-0 .*1\s+wrong_role", out, re.DOTALL
+        )
+        assert bob.push({"w": np.ones(4)}).number
+
+
+def push_on(client):
+    while True:
+        client.push({"w": np.ones(4)}, timeout_s=4.0)
+
+
+def test_a_member_can_be_let_in_and_put_out_while_the_cluster_runs(place, cluster):
+    with client(place, cluster, "client-bob") as bob:
+        bob.declare({"w": np.zeros(4)}, {"rule": "sgd", "rate": 1.0})
+        assert place.run("keys", "keys", "client-carol")[0] == 0
+        with client(place, cluster, "client-carol") as carol:
+            carol.declare({"w": np.zeros(4)}, {"rule": "sgd", "rate": 1.0})
+            carol.push({"w": np.ones(4)})
+            allowed = place.folder / "keys" / "allowed"
+            kept = [x for x in allowed.read_text().splitlines() if not x.startswith("client-carol")]
+            allowed.write_text("\n".join(kept))
+            with pytest.raises(zmqps.ClusterError):
+                push_on(carol)
+        bob.push({"w": np.ones(4)})
+
+
+def test_without_keys_nobody_listens_where_strangers_are(place):
+    for role in ("coordinator", "broker", "shard"):
+        code, _, err = place.run(role, "--bind", "0.0.0.0:0")
+        assert code == 2
+        assert "without keys anybody who reaches it" in err
+        assert "--insecure" in err
+    command = place.start("coordinator", "--bind", "0.0.0.0:0", "--insecure", "--run-dir", "run")
+    assert "0.0.0.0" in command.wait_for("INSECURE")
+    command.wait_for("waiting for")
+    command.end(signal.SIGINT)
+    assert '"event":"Insecure"' in (place.folder / "run/logs/coordinator.jsonl").read_text()
 
 
 def test_train_uses_keys_for_all_its_processes(place):
