@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,13 @@ def test_a_wrong_query_is_told_in_one_line(places, capsys):
     assert len(err.splitlines()) == 1
 
 
+def test_an_empty_query_is_told_in_one_line(places, capsys):
+    for query in ("", " ", ";"):
+        code, _, err = told(capsys, "sql", places / "good", query)
+        assert code == 2
+        assert "the query is empty: expected one such as" in err
+
+
 def test_follow_ends_with_the_run(places, capsys):
     code, out, _ = told(capsys, "follow", places / "bad")
     assert code == 0
@@ -111,3 +121,20 @@ def test_diff_tells_where_two_runs_part(places, capsys):
     code, out, _ = told(capsys, "diff", places / "good", places / "bad")
     assert code == 0
     assert "verdicts" in out
+
+
+def test_follow_of_a_run_that_goes_on_shows_what_is_new_and_ends_by_ctrl_c(tmp_path):
+    Run(0, jobs=4).write(tmp_path)
+    path = tmp_path / "replica-0.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:-3]))
+    words = [sys.executable, "-m", "zmqps", "trace", "follow", tmp_path, "--every", "0.1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout.readline().split()[0] == "lines"
+        before = int(following.stdout.readline().split()[0])
+        with path.open("ab") as file:
+            file.write(whole[-3])
+        assert before + 1 in (int(line.split()[0]) for line in following.stdout)
+        following.send_signal(signal.SIGINT)
+        following.stdout.read()
+    assert following.returncode == 130

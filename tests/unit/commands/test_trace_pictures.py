@@ -59,6 +59,7 @@ def test_perfetto_writes_a_valid_file(run, tmp_path, capsys):
         (["space-time", "--from", "1e6", "--to", "2e6"], "the window is empty; the run goes"),
         (["threads", "--size", "8"], "8: expected inches, 1 to 180, such as 12x8"),
         (["staleness", "--png", "it.gif"], "it.gif: expected a name that ends in .png"),
+        (["perfetto", "--out", "gone/run.json"], "gone/run.json: there is no folder gone"),
         (["perfetto", "--out", "run.txt"], "run.txt: expected a name that ends in .json"),
         (["stalls", "--step", "0:77"], "--step: the logs have no step 77 of replica-0"),
     ],
