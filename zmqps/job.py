@@ -202,7 +202,9 @@ def _agreed(job: JobSettings) -> dict[str, Any]:
     }
     if job.optimizer == "lbfgs":
         training = job.training.model_dump(mode="json", include={"l2"})
-        lbfgs = job.lbfgs.model_dump(mode="json", exclude={"iterations", "evaluations"})
+        lbfgs = job.lbfgs.model_dump(
+            mode="json", include={"history", "batch", "portion", "curvature"}
+        )
         return agreed | {"lbfgs": lbfgs, "training": training}
     training = job.training.model_dump(mode="json", include={"schedule", "sync"})
     return agreed | {"update": job.update.model_dump(mode="json"), "training": training}

@@ -28,5 +28,10 @@ PARTS = {
     "copies_2_vs_1": "tools.bench_parts.copies:copies_2_vs_1",
     "partitions_2_vs_1": "tools.bench_parts.partitions:partitions_2_vs_1",
     "partitions_predicted": "tools.bench_parts.partitions:partitions_predicted",
+    "sandblaster_stopped": "tools.bench_parts.sandblaster:sandblaster_stopped",
+    "sandblaster_balance": "tools.bench_parts.sandblaster:sandblaster_balance",
+    "sandblaster_coordinator": "tools.bench_parts.sandblaster:sandblaster_coordinator",
+    "sandblaster_bytes": "tools.bench_parts.sandblaster:sandblaster_bytes",
+    "sandblaster_vs_scipy": "tools.bench_parts.sandblaster_scipy:sandblaster_vs_scipy",
     "round_cost": "tools.bench_parts.rounds:round_cost",
 }

@@ -29,6 +29,7 @@ from zmqps.protocol.sandblaster_events import (
     OperationsDone,
     PortionComputed,
     PortionsCounted,
+    PortionsHanded,
     Staged,
 )
 from zmqps.protocol.stage_events import StageMissed, StageWorked
@@ -64,6 +65,7 @@ __all__ = [
     "Overdue",
     "PortionComputed",
     "PortionsCounted",
+    "PortionsHanded",
     "ProgressMade",
     "PushDone",
     "PushGivenUp",
@@ -371,6 +373,6 @@ Event = (
     | EvaluationDone | CheckpointDone | CheckpointFailed | KeysMoved
     | ProgressMade | Overdue | RunEnding
     | Dropped | Left | RoundDone | NeighbourSilent
-    | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
+    | PortionsHanded | PortionComputed | PortionsCounted | Staged | OperationsDone | IterationDone
     | PushGivenUp | PushesLost | StageWorked | StageMissed
 )  # fmt: skip

@@ -4,6 +4,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class PortionsHanded:
+    """The coordinator has handed portions out to a replica; a second time, it is a backup copy."""
+
+    evaluation: int
+    replica: int
+    portions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class PortionComputed:
     """A replica has computed the gradient of a portion; it is accrued until it is pushed."""
 

@@ -329,3 +329,11 @@ def test_a_stop_leaves_the_iterate_in_place() -> None:
     )
     assert (result.reason, result.state.iteration) == ("stopped", 4)
     assert rosenbrock(x[0])[0] == pytest.approx(result.state.loss)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_search_that_goes_on_with_another_function_computes_its_loss_anew(moved: bool) -> None:
+    _, ended = ours(quadratic(10, 5), np.ones(5), Limits(iterations=2))
+    search = minimise(Limits(iterations=9), ended.state, moved=moved)
+    assert isinstance(next(search), Operate)
+    assert (search.send(()) == Evaluate("x", "lbfgs/g", 0)) is moved

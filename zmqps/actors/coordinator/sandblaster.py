@@ -318,8 +318,12 @@ class Sandblaster:
             return []
         effects: list[Effect] = []
         for replica in self._free():
-            work.portions.join(replica.incarnation)
-            for number in work.portions.hand(replica.incarnation):
+            who = replica.incarnation
+            work.portions.join(who)
+            handed = work.portions.hand(who)
+            if handed:
+                effects.append(Note(events.PortionsHanded(self.evaluation, who, handed)))
+            for number in handed:
                 start, stop = work.portions.bounds(number)
                 portion = Portion(
                     self.evaluation, work.request.point, work.request.batch, number, start, stop

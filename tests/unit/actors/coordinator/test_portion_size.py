@@ -19,7 +19,9 @@ def test_a_given_size_is_never_another():
     assert (size.size, size.next, size.fitting) == (12, 12, 1)
 
 
-@pytest.mark.parametrize(("sample_s", "expected"), [(1e-3, 50), (1e-4, 500), (1.0, 1), (0.0, None)])
+@pytest.mark.parametrize(
+    ("sample_s", "expected"), [(1e-3, 100), (1e-4, 1000), (1.0, 1), (0.0, None)]
+)
 def test_a_portion_takes_its_time_whatever_a_sample_costs(sample_s, expected):
     size = PortionSize(None, MANY, 2)
     assert size.next == FIRST_SAMPLES
@@ -42,6 +44,13 @@ def test_each_replica_has_some_of_a_batch_however_cheap(replicas):
     size = PortionSize(None, 1600, replicas)
     assert size.computed(FIRST_SAMPLES, 1e-9, last=True)
     assert 1600 / size.size >= EACH_MIN * replicas
+
+
+def test_with_many_replicas_a_portion_takes_longer():
+    """The coordinator hands out one for each of them in that time."""
+    size = PortionSize(None, MANY, 200)
+    size.computed(FIRST_SAMPLES, FIRST_SAMPLES * 1e-3, last=True)
+    assert size.size == pytest.approx(600, abs=1)
 
 
 def test_a_batch_smaller_than_the_replicas_are_many_has_portions():
