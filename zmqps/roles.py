@@ -38,6 +38,7 @@ from zmqps.runtime.ipc import host_id, ipc_endpoint
 from zmqps.runtime.log import Log, open_log
 from zmqps.runtime.loop import Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
+from zmqps.runtime.memory import limit_memory
 from zmqps.runtime.portion_work import PortionWork
 from zmqps.runtime.process import run_process
 from zmqps.runtime.record import record_work
@@ -66,6 +67,8 @@ def replica(place: Place, job: JobSettings) -> int:
     """Run a replica: a client's three threads, and the compute thread as their owner."""
     dataset = load(job.data)
     network = Network(job.model, dataset.input_shape, dataset.classes)
+    if job.stages.memory_mib is not None:
+        limit_memory(job.stages.memory_mib << 20)
     layout = Layout(network.tensors, job.cluster.block_bytes_max)
     client = Client(
         place.coordinator,

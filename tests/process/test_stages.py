@@ -67,6 +67,11 @@ def test_two_processes_are_one_replica_and_talk_only_to_whom_they_must(place, jo
         fetched = [line["nbytes"] for line in log if line["event"] == "FetchDone"]
         assert max(fetched) == plan[stage]["parameters"] * 4  # its own rows and no others
 
+    alone, together = (place.json("evaluate", "cut", "--partitions", n) for n in (1, 3))
+    for field in ("loss", "accuracy", "images"):
+        assert together[field] == pytest.approx(alone[field], rel=1e-6)
+    assert place.leavings() == []
+
     went_on = place.json("train", "--resume", "cut", "--partitions", "3", "--steps", "20")
     assert went_on["steps"] == 20
     again = place.json("train", "--resume", "cut", "--partitions", "1", "--steps", "25")
@@ -104,3 +109,16 @@ def test_a_replica_whose_stage_is_killed_begins_anew_and_others_go_on(place, job
     code, _, err = run.end(signal.SIGINT)
     assert code == 130, err
     assert place.leavings() == []
+
+
+@pytest.mark.timeout(400)
+def test_a_model_above_the_memory_of_a_process_needs_enough_of_them(place, job):
+    large = (
+        "train", job, "--set", "model.layers.0.units=2000", "--set", "model.layers.1.units=2000",
+        "--set", "stages={memory_mib: 40}", "--steps", "2", "--run-dir", "run",
+    )  # fmt: skip
+    code, _, err = place.run(*large, "--partitions", "1")
+    assert code == 2
+    assert "partitions: 1, too few: a stage needs" in err and "3 partitions would do" in err
+    summary = place.json(*large, "--partitions", "3")
+    assert summary["steps"] == 2

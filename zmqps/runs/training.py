@@ -137,7 +137,7 @@ def check(
     job.check_batch(len(data.x_train))
     check_shapes(job, data.input_shape, data.classes, reference, overrides)
     Network(job.model, data.input_shape, data.classes)
-    if job.partitions > 1:
+    if job.partitions > 1 or job.stages.memory_mib is not None:
         CutModel.of(job, data)
     slots = job.training.subsets or job.cluster.replicas
     if job.optimizer == "downpour":  # the last subset is the smallest

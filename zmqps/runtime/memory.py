@@ -17,8 +17,8 @@ MMAP_ABOVE_BYTES = 1 << 30
 KEEP_BYTES = 1 << 30
 """So much free memory at the end of the heap is kept."""
 
-THREADS_BYTES = 96 << 20
-"""What the threads of a process take for their stacks, and the C library for itself."""
+THREADS_BYTES = 192 << 20
+"""What the stacks of about 16 threads take, and the C library for itself and for messages."""
 
 
 def limit_memory(nbytes: int) -> None:

@@ -21,8 +21,8 @@ class StageSettings(Settings):
     )
     memory_mib: Count | None = Field(
         None,
-        description="Memory that the model may take in each stage's process; a job that needs more "
-        "is refused, with the number of partitions that would do. null: no limit.",
+        description="Memory that the model may take in each process of a replica; a job that needs "
+        "more is refused, with the number of partitions that would do. null: no limit.",
     )
     micro_batches: Annotated[int, Field(ge=1, le=64)] = Field(
         2,
