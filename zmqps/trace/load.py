@@ -16,12 +16,15 @@ import duckdb
 from zmqps.trace.pieces import DELIMITER, LINE_BYTES_MAX, Piece
 from zmqps.trace.schema import EVENTS, columns_of, table_of
 
+FAR_S: Final = 1e12
+"""A line that says it is from farther than that is corrupt: no clock shows it."""
+
 _FAST: Final = """
 INSERT INTO "{table}"
 SELECT p.file, p.line, p.process, j.actor, j."at"{columns}
 FROM read_json(?, columns = {types}, format = 'newline_delimited', compression = 'none',
   ignore_errors = true, maximum_object_size = {largest}) j POSITIONAL JOIN places p
-WHERE j.event = '{name}' AND j."at" IS NOT NULL
+WHERE j.event = '{name}' AND j."at" BETWEEN -{far} AND {far}
 """
 
 _TEXT: Final = """
@@ -34,7 +37,7 @@ FROM read_csv(?, columns = {{'text': 'VARCHAR'}}, delim = '{delim}', quote = '',
 _BAD: Final = """
 CREATE OR REPLACE TEMP TABLE bad AS SELECT file, line, process, event, text FROM piece
 WHERE NOT (event IN ({known}) AND coalesce(
-  TRY_CAST(TRY(json_extract_string(text, '$.at')) AS DOUBLE) IS NOT NULL, false));
+  TRY_CAST(TRY(json_extract_string(text, '$.at')) AS DOUBLE) BETWEEN -{far} AND {far}, false));
 DELETE FROM piece WHERE (file, line) IN (SELECT (file, line) FROM bad);
 INSERT INTO other SELECT file, line, process, event, text FROM bad
 WHERE coalesce(json_valid(text), false) AND event <> '' AND event NOT IN ({known});
@@ -69,7 +72,7 @@ class Loader:
 
     def _load_with_care(self) -> None:
         """Load `piece`: what is no line of a known event is counted, named and set aside."""
-        self.db.execute(_BAD.format(known=self._known))
+        self.db.execute(_BAD.format(known=self._known, far=FAR_S))
         events = self.db.execute("SELECT DISTINCT event FROM piece").fetchall()
         for (event,) in events:
             self.db.execute(self._careful[event])
@@ -79,7 +82,7 @@ def _fast(name: str) -> str:
     columns = columns_of(EVENTS[name])
     types = {"event": "VARCHAR", "actor": "VARCHAR", "at": "DOUBLE", **columns}
     return _FAST.format(
-        table=table_of(EVENTS[name]), name=name, largest=2 * LINE_BYTES_MAX,
+        table=table_of(EVENTS[name]), name=name, far=FAR_S, largest=2 * LINE_BYTES_MAX,
         columns="".join(f', j."{column}"' for column in columns),
         types="{" + ", ".join(f"'{column}': '{kind}'" for column, kind in types.items()) + "}",
     )  # fmt: skip

@@ -204,7 +204,9 @@ def test_lines_of_other_releases_are_kept_apart_or_filled_up(run, tmp_path):
 
 BAD = [
     b"\n", b"{\n", b"[]\n", b"null\n", b"\xff\xfe\x00rubbish\n", b'{"event":"Applied"}\n',
-    b'{"event":"Applied","at":"soon"}\n', b'{"event":"Applied","at":1,"keys":[\n', b"\x01\x02\n",
+    b'{"event":"Applied","at":"soon"}\n', b'{"event":"Clock","at":1e999,"actor":"x"}\n',
+    b'{"at":-1e300,"event":"Clock","actor":"x"}\n',
+    b'{"event":"Applied","at":1,"keys":[\n', b"\x01\x02\n",
     b"\r\n", b"x" * (1 << 20) + b"yz\n", b'{"event":"Started","at":1,\n',
     b'{"event":"Clock","at":1.0,"actor":"\xc3\x28"}\n',
 ]  # fmt: skip
