@@ -34,9 +34,13 @@ class Counted:
         while True:
             try:
                 come, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            try:
                 on = socket.create_connection(("127.0.0.1", self.port))
             except OSError:
-                return  # closed, or nobody listens: the caller calls again
+                come.close()  # nobody listens yet: whoever called calls again
+                continue
             for one, other in ((come, on), (on, come)):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
