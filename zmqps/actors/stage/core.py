@@ -194,6 +194,8 @@ class StageCore:
                     effects += self._begin(work, now)
                 case Post("control", item) if self.duties.reports(item):
                     effects += self._report(effect, now)
+                case Note(events.StepDone()) if not self.team.leads:
+                    pass  # a step of the replica is one: the leader's log has it
                 case _:
                     effects.append(effect)
         return effects

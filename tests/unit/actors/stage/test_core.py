@@ -9,7 +9,7 @@ from zmqps.data.dataset import Dataset
 from zmqps.models.build import build_layers
 from zmqps.models.partition.cut import sample_bytes
 from zmqps.models.settings import ModelSettings
-from zmqps.protocol.events import MalformedReceived
+from zmqps.protocol.events import MalformedReceived, StepDone
 from zmqps.protocol.messages import Message, StageJoin, StageRows
 from zmqps.protocol.parts import StageAt
 from zmqps.protocol.stage_events import StageMissed, StageWorked
@@ -75,6 +75,7 @@ def test_stages_together_are_one_replica(rng, name, stages, slots, luck, trainin
     assert report.progress.loss_sum == pytest.approx(sum(losses), rel=1e-10)
     assert report.progress.images == 3 * 8
     assert all(not rig.told[stage][1:] for stage in range(1, stages)), "followers only declare"
+    assert [len(rig.of(StepDone, stage)) for stage in range(stages)] == [3] + [0] * (stages - 1)
     assert rig.exits == {}
 
 
