@@ -4,6 +4,7 @@ import json
 import signal
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 SMALL = ("softmax.yaml", "--sync", "--set", "cluster.gone_ms=4000")
@@ -101,6 +102,20 @@ def test_a_replica_that_is_killed_is_started_again_and_the_others_go_on(place):
     assert code == 130, err
     assert any("was lost" in problem for problem in json.loads(out)["problems"])
     assert len(json.loads(out)["replicas"]) == 3
+    assert place.processes() == []
+
+
+@pytest.mark.parametrize("victim", ["shard", "broker"])
+def test_the_target_is_reached_though_a_shard_or_a_broker_is_killed(place, victim):
+    train = place.start("train", *SMALL, "--seconds", "8", "--run-dir", "run", "--json")
+    train.wait_for(r"training, .* steps")
+    place.processes(victim)[0].kill()
+    line = train.wait_for("SIGKILL")
+    assert line.startswith(f"zmqps: {victim}-")
+    assert line.endswith("was killed by SIGKILL: started again\n")
+    code, out, err = train.end()
+    assert code == 0, err
+    assert json.loads(out)["reason"].startswith("reached 8 s")
     assert place.processes() == []
 
 
