@@ -33,6 +33,7 @@ GAP_S = 10.0
 
 KILLS = 3
 KILLS_FULL = 50
+BROKERS = 2
 SHARDS = 5  # two copies of two, and a spare
 
 PUSHER = """
@@ -68,7 +69,7 @@ class Soak:
             "shard": ("shard",),
         }
         self.commands = {"coordinator": [], "broker": [], "shard": []}
-        for role, count in (("coordinator", 1), ("broker", 2), ("shard", SHARDS)):
+        for role, count in (("coordinator", 1), ("broker", BROKERS), ("shard", SHARDS)):
             for _ in range(count):
                 self.commands[role].append(place.start(*self.words[role]))
         self.observer = Observer(f"tcp://{self.address}")
@@ -107,17 +108,18 @@ class Soak:
             self.acknowledged += 1
 
     def until_whole(self):
-        """Push until every copy is in step: one failure at a time is what two copies stand."""
+        """Push until brokers and copies in step are all there: one failure at a time is stood."""
         deadline = time.monotonic() + 60
         while True:
             self.push(10)
             try:
                 tree = self.observer.status(GAP_S)
                 slots = tree["routes"]["slots"]
-                shards = [m for m in tree["members"] if m["role"] == "shard"]
                 # One that was killed just now may be thought to live.
-                known = all(psutil.pid_exists(shard["pid"]) for shard in shards)
-                if known and slots and all(slot["in_step"] for slot in slots):
+                there = [m["role"] for m in tree["members"] if psutil.pid_exists(m["pid"])]
+                known = there.count("shard") == sum(m["role"] == "shard" for m in tree["members"])
+                whole = known and there.count("broker") == BROKERS
+                if whole and slots and all(slot["in_step"] for slot in slots):
                     return
             except ObserverError as error:
                 slots = str(error)
@@ -178,6 +180,7 @@ class Held:
         return process.num_fds(), process.num_threads(), process.memory_info().rss
 
 
+@pytest.mark.timeout(3600)  # until_whole has deadlines of its own
 def test_no_kill_loses_or_doubles_a_push_and_nothing_grows(
     place, monkeypatch, pytestconfig, capsys, start_seed
 ):

@@ -44,7 +44,6 @@ from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import (
     Assign,
     Assigned,
-    Heartbeat,
     Message,
     Mirror,
     Moved,
@@ -133,9 +132,7 @@ class ShardCore:
         stopped_s, self._handled_at = now - self._handled_at, now
         if stopped_s <= self.membership.suspect_s or not self._incarnation:
             return []
-        asked = self.membership.send(Heartbeat(), now, sure=True)
-        self.held.ask_first(asked.message.number)
-        return [asked]
+        return self.held.ask_first(self.membership, now)
 
     # --- What the coordinator says ----------------------------------------------------------------
 
@@ -178,7 +175,9 @@ class ShardCore:
     def _welcomed(self, now: float) -> list[Effect]:
         """Begin as a new process, or go on: the coordinator is back and is told what is here."""
         if self.membership.incarnation == self._incarnation:
-            return [self._say_assigned(now, 0)] if self.held.ready else []
+            # The one that was asked before is no more, and so are its numbers.
+            asked = self.held.ask_first(self.membership, now) if self.held.doubt else []
+            return [*asked, *([self._say_assigned(now, 0)] if self.held.ready else [])]
         self._incarnation, self.held.doubt = self.membership.incarnation, 0
         effects = self._drop("it was taken for gone", now)
         self.front.welcomed()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from zmqps.actors.base import Effect
+from zmqps.actors.membership import Membership
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.following import Following
 from zmqps.actors.shard.mirror import Mirror
@@ -9,7 +11,7 @@ from zmqps.actors.shard.pushes import Pushes
 from zmqps.actors.shard.roster import LiveReplicas
 from zmqps.actors.shard.taking import Taking
 from zmqps.actors.shard.tally import Tally
-from zmqps.protocol.messages import Assign
+from zmqps.protocol.messages import Assign, Heartbeat
 
 MOVING, COPYING = "keys are about to move", "its copy is not in step yet"
 """Why a shard that is ready serves nothing."""
@@ -47,11 +49,13 @@ class Held:
         """Whether another process may serve these ranges by now."""
         return bool(self.doubt) or (self.mirror is not None and self.mirror.deposed)
 
-    def ask_first(self, number: int) -> None:
-        """Serve nothing before this message was taken; answers that waited are asked for again."""
-        self.doubt = number
+    def ask_first(self, membership: Membership, now: float) -> list[Effect]:
+        """Serve nothing before the coordinator took this; answers that waited are asked again."""
+        asked = membership.send(Heartbeat(), now, sure=True)
+        self.doubt = asked.message.number
         if self.mirror is not None:
             self.mirror.released()
+        return [asked]
 
     def has(self, assign: Assign) -> bool:
         """Say whether this assignment is in force already."""

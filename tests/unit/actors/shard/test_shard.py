@@ -13,7 +13,7 @@ from tests.unit.actors.shard.shard_rig import (
     push,
     rule,
 )
-from zmqps.actors.base import Interrupted, Malformed, Posted, Received, Tick
+from zmqps.actors.base import Interrupted, Malformed, Posted, Tick
 from zmqps.models.initial import initial_values
 from zmqps.protocol.messages import (
     Assigned,
@@ -25,7 +25,6 @@ from zmqps.protocol.messages import (
     Heartbeat,
     Hello,
     Leave,
-    Message,
     Push,
     Pushed,
     Refused,
@@ -374,16 +373,3 @@ def test_a_flood_of_malformed_messages_fills_no_log():
     for _ in range(1000):
         rig.event(Malformed("front", "no zmqps message", (b"x",)))
     assert [note.count for note in rig.notes] == [2**i for i in range(10)]
-
-
-def test_one_that_was_stopped_for_long_answers_nothing_until_the_coordinator_has_heard_it():
-    rig = Rig().serve(rule=rule(sync=True))
-    rig.asks(push(rig.blocks, 1), arrays(rig.blocks), who=11)  # waits for that of 12
-    rig.now += 10.0
-    (asked,) = rig.roster(11)  # ends the round, and nobody is told
-    assert (asked.link, type(asked.message.body)) == ("coordinator", Heartbeat)
-    assert rig.answer(Fetch(())).message.body.code == "not_ready"
-    rig.event(Received("coordinator", Message(1, 99, Heartbeat(), taken=asked.message.number)))
-    assert isinstance(rig.answer(Fetch(())).message.body, Fetched)
-    again = rig.answer(push(rig.blocks, 1), arrays(rig.blocks))
-    assert set(outcomes(again)) == {"duplicate"}
