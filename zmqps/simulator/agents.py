@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from zmqps.actors.base import Array, Arrays, Core, Effect, Event, Received, Send
+from zmqps.actors.base import Array, Arrays, Core, Effect, Event, Exit, Received, Send
 from zmqps.protocol.agent_messages import AgentReport, Estimate
 from zmqps.protocol.messages import Message, Stop
 from zmqps.simulator.clock import Clock
 from zmqps.simulator.log import Logs
-from zmqps.simulator.network import Network
+from zmqps.simulator.network import LINGER_S, Network
 from zmqps.simulator.process import Actor, Process, Tasks
 from zmqps.simulator.settings import NetworkSettings
 
@@ -71,6 +71,8 @@ class Agents:
         core, tasks = self._make(agent)
         if self._lost is not None:
             core = Losing(core, agent, self._lost)
+        if self._count == 1:
+            core = Lingering(core)
         process = self._process(f"agent-{agent}")
         process.add(process.name, core, tasks, [place_of(agent)])
         return process
@@ -82,10 +84,16 @@ class Agents:
         self.clock.after(back_after_s, self._back, agent)
 
     def run(self) -> None:
-        """Run until all agents have ended. Raises StuckError."""
-        while self._away or any(name != WATCHER for name in self.processes):
-            if not self.clock.step(self._heard_at + STUCK_S):
+        """Run until all agents have ended. Raises StuckError.
+
+        One that comes back long after all others have ended is not waited for.
+        """
+        while (living := any(name != WATCHER for name in self.processes)) or self._away:
+            if self.clock.step(self._heard_at + STUCK_S):
+                continue
+            if living:
                 raise StuckError(f"nothing was heard of agents for {STUCK_S:g} s of virtual time")
+            break
         until = self.clock.now + LAST_WORDS_S
         while self.clock.step(until):
             pass
@@ -141,6 +149,33 @@ class Watcher:
 
     def check_invariants(self) -> None:
         """Nothing to check."""
+
+
+class Lingering:
+    """A core that leaves somewhat later than it wants to.
+
+    An agent without neighbours has no cause to wait, and would be gone before its link to the
+    watcher is up. On a real network the socket lingers.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core, self.tick_s = core, core.tick_s
+        self._leaving: Exit | None = None
+        self._leave_at = 0.0
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Give an event to the core, and hold back its leave."""
+        if self._leaving is not None:
+            return [self._leaving] if now >= self._leave_at else []
+        found = self.core.handle(event, now)
+        for one in found:
+            if isinstance(one, Exit):
+                self._leaving, self._leave_at = one, now + LINGER_S
+        return [one for one in found if one is not self._leaving]
+
+    def check_invariants(self) -> None:
+        """See the core."""
+        self.core.check_invariants()
 
 
 class Losing:

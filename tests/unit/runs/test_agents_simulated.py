@@ -62,6 +62,11 @@ def test_the_iterates_are_those_of_the_recursion(settings):
     assert (found.messages, found.sent_bytes) == (alone.messages, alone.sent_bytes)
 
 
+def test_one_agent_alone_is_the_recursion_too():
+    """It waits for nobody, and has ended before its link to the watcher is up."""
+    same(problem(30, topology={"kind": "path"}, num_agents=1))
+
+
 def test_lost_doubled_and_overtaken_messages_change_nothing():
     one = problem(40)
     simulation = Simulation(one, LOSSY)
