@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import socket
@@ -208,7 +209,7 @@ def test_a_process_with_a_loop_that_is_stuck_shows_no_sign_of_life(start, system
     assert child.stdout.readline() == "a second has passed\n"
     systemd.setblocking(False)
     heard = []
-    with pytest.raises(BlockingIOError):
+    with contextlib.suppress(BlockingIOError):
         while True:
             heard.append(systemd.recv(99))
     assert heard in ([b"READY=1"], [b"READY=1", b"WATCHDOG=1"])  # before it was stuck

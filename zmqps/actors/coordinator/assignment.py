@@ -64,9 +64,10 @@ class Assignment:
         )  # fmt: skip
         made.table = RouteTable(state["epoch"], tuple(tuple(pair) for pair in state["ranges"]))
         made._routes = Routes(state["routes_epoch"], made.table.ranges, (), ())
-        made.ready, made.spared = state["ready"], set(state["spared"])
-        made.wanted, made.sealed_in = state["wanted"], state["sealed_in"]
-        made.sources = tuple(state["sources"])
+        made.ready, made.spared = state["ready"], set(state.get("spared", ()))
+        made.wanted = state.get("wanted", made.wanted)  # a release before could not move keys
+        made.sealed_in = state.get("sealed_in", made.sealed_in)
+        made.sources = tuple(state.get("sources", ()))
         made.slots.restore(state["slots"])
         return made
 

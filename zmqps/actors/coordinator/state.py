@@ -122,8 +122,8 @@ def _restored(saved: Mapping[str, Any], session: Session, now: float) -> Member:
         greeted=False,
         actor=saved["actor"],
         declared=saved["declared"],
-        replica=saved["replica"],
-        stages=saved["stages"],
+        replica=saved.get("replica", 0),  # a release before had no stages
+        stages=saved.get("stages", 1),
         released=Release(*saved["released"]) if saved["released"] else None,
     )
 

@@ -171,3 +171,17 @@ def test_a_hello_that_comes_late_over_a_connection_given_up_does_not_bring_that_
     training.event(Received("front", late, (), (b"late",)))
     assert (b"newer",) in training.core.members.by_peer
     assert (b"late",) not in training.core.members.by_peer
+
+
+def test_the_state_of_a_release_before_this_one_will_do(training):
+    state = json.loads(json.dumps(training.state))
+    for member in state["members"]:
+        del member["replica"], member["stages"]
+    for name in ("spared", "wanted", "sealed_in", "sources"):
+        del state["assignment"][name]
+    for slot in state["assignment"]["slots"]:
+        del slot["moved"]
+    training.state = state
+    killed(training)
+    back(*training.players.values())
+    assert training.core.state == "training"
