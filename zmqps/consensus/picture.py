@@ -50,6 +50,9 @@ def draw(
     else:
         _finish(worst, title, [r"$\max_i \|x_i - x^*\|$", r"$f(\bar x) - f^*$"][not known])
     _finish(apart, "consensus error", r"$\max_i \|x_i - \bar x\|$")
+    if not apart.lines:
+        apart.set_xscale("linear")
+        apart.set_yscale("linear")
     figure.legend(
         handles=_legend([label for label, _, _ in runs], theory=not model),
         loc="outside lower center",
@@ -83,7 +86,8 @@ def _draw_run(worst: Any, apart: Any, problem: Problem, run: Run, colour: str) -
         for one in each:
             worst.plot(rounds_, one, color=colour, linewidth=0.8, alpha=0.5)
         worst.plot(rounds_, mean, color=colour, linewidth=1.8)
-    measured(apart, lambda one: one.consensus_error)
+    if problem.agents > 1:  # one alone always agrees, which is no number on a log scale
+        measured(apart, lambda one: one.consensus_error)
     rounds = run.last.rounds
     if not rounds:
         return
