@@ -239,6 +239,11 @@ class Assignment:
         """The shards that do not have their values yet, present or not."""
         return [f"shard-{slot.number}" for slot in self.slots.waiting]
 
+    @property
+    def alone(self) -> list[str]:
+        """The shards with fewer copies than there should be."""
+        return [f"shard-{slot.number}" for slot in self.slots.alone]
+
     def routes(self) -> Routes:
         """Return who is where; its epoch grows whenever something has changed."""
         there = {member.incarnation: member for member in self.members.of("shard")}

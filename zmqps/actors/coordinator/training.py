@@ -180,7 +180,9 @@ class Training:
         if not self.ready and (texts := self._missing()):
             return Wait("members", " and ".join(texts), start_s)
         if not self.ready and self.assignment is not None:
-            return Wait("values", f"values on {', '.join(self.assignment.waiting)}", start_s)
+            waiting, alone = self.assignment.waiting, self.assignment.alone
+            what = f"values on {', '.join(waiting)}" if waiting else f"copies of {', '.join(alone)}"
+            return Wait("values", what, start_s)
         if self.assignment is not None and (shards := self.assignment.waiting):
             return Wait("shard", f"{', '.join(shards)}, to be restored", start_s)
         if not self.members.of("broker"):

@@ -100,6 +100,7 @@ def copied():
     rig = Rig(cluster=COPIES).base()
     replica = rig.replica()
     assert not replica.got(Release)  # not before each shard has its copy
+    assert rig.status()["waiting_for"] == "copies of shard-0, shard-1"
     in_step(rig)
     assert replica.got(Release)
     return rig, replica
