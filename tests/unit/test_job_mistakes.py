@@ -45,8 +45,8 @@ LINES = {
 }
 
 WORDS = {
-    "naem": "did you mean name? allowed: name, seed, data, model, training, update, "
-    "optimizer, lbfgs, cluster",
+    "naem": "did you mean name? allowed: name, seed, partitions, stages, data, model, "
+    "training, update, optimizer, lbfgs, cluster",
     "data.name": '"digts"; did you mean digits?',
     "model.layers.0.kind": '"dens"; did you mean dense? allowed: conv2d, locally_connected',
     "model.layers.1.unit": "did you mean units?",
