@@ -125,7 +125,7 @@ def test_strangers_are_refused_told_so_and_shown(place, cluster):
         context.term()
         _, out, _ = place.run("status")
         assert re.search(
-            r"turned away: coordinator \d+ \w+.*; shard-0 .*1\s+wrong_role", out, re.DOTALL
+            r"turned away: coordinator\s+\d+ \w+.*;\s+shard-0\s.*1\s+wrong_role", out, re.DOTALL
         )
         assert bob.push({"w": np.ones(4)}).number
 
