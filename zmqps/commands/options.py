@@ -1,12 +1,18 @@
+# ruff: noqa: PLC0415 - see cli.py
 """Options and words that several commands share."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from zmqps.runtime.observer import Observer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -82,6 +88,38 @@ def address_options(function: Function) -> Function:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def observer_options(function: Function) -> Function:
+    """Add the options that say which running cluster is asked (see `observing`)."""
+    options = [
+        click.option(
+            "--coordinator", metavar="ADDRESS",
+            help="Where the coordinator is  [default: 127.0.0.1:7077; $ZMQPS_COORDINATOR]",
+        ),
+        click.option(
+            "--cluster", type=FOLDER, metavar="FILE", help="A cluster file  [$ZMQPS_CLUSTER]",
+        ),
+        keys_option,
+        click.option(
+            "--run", type=FOLDER, metavar="RUN", help="Ask the coordinator of this run."
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def observing(run: Path | None, options: dict[str, Any]) -> Observer:
+    """Return an observer, to be closed, of the cluster that `observer_options` name."""
+    from zmqps.places import find_place
+    from zmqps.runs.folder import coordinator_of
+    from zmqps.runtime.observer import Observer
+    from zmqps.runtime.security_keys import read_keys
+
+    place = find_place(options=options)
+    keys = read_keys(place.keys, "observer") if place.keys else None
+    return Observer(coordinator_of(run) if run else place.coordinator, keys)
 
 
 def set_option(function: Function) -> Function:

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from zmqps.commands.options import FOLDER, examples, json_option, keys_option, print_json
+from zmqps.commands.options import (
+    examples,
+    json_option,
+    observer_options,
+    observing,
+    print_json,
+)
 
 ASK_S = 5.0
 EVERY_S = 0.5
@@ -31,14 +37,7 @@ EVERY_S = 0.5
     metavar="NAME",
     help="A shard (shard-2), or a host, that is to hold nothing any more; may be repeated.",
 )
-@click.option(
-    "--coordinator",
-    metavar="ADDRESS",
-    help="Where the coordinator is  [default: 127.0.0.1:7077; $ZMQPS_COORDINATOR]",
-)
-@click.option("--cluster", type=FOLDER, metavar="FILE", help="A cluster file  [$ZMQPS_CLUSTER]")
-@keys_option
-@click.option("--run", type=FOLDER, metavar="RUN", help="Ask the coordinator of this run.")
+@observer_options
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -60,17 +59,11 @@ def scale(
     """
     import time
 
-    from zmqps.places import find_place
     from zmqps.protocol.messages import Scale
-    from zmqps.runs.folder import coordinator_of
-    from zmqps.runtime.observer import Observer, ObserverError
-    from zmqps.runtime.security_keys import read_keys
+    from zmqps.runtime.observer import ObserverError
 
-    place = find_place(options=options)
-    endpoint = coordinator_of(run) if run else place.coordinator
-    keys = read_keys(place.keys, "observer") if place.keys else None
     until = time.monotonic() + deadline
-    with Observer(endpoint, keys) as observer:
+    with observing(run, options) as observer:
         while not _holds(tree := observer.status(ASK_S, scale=Scale(shards, without)), shards):
             if time.monotonic() > until:
                 there = sum(member["role"] == "shard" for member in tree["members"])

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from zmqps.commands.options import FOLDER, examples, json_option, keys_option, print_json
+from zmqps.commands.options import (
+    examples,
+    json_option,
+    observer_options,
+    observing,
+    print_json,
+)
 
 EVERY_S = 1.0
 
@@ -18,14 +24,7 @@ EVERY_S = 1.0
         "zmqps status --coordinator 10.0.0.1 --json",
     )
 )
-@click.option(
-    "--coordinator",
-    metavar="ADDRESS",
-    help="Where the coordinator is  [default: 127.0.0.1:7077; $ZMQPS_COORDINATOR]",
-)
-@click.option("--cluster", type=FOLDER, metavar="FILE", help="A cluster file  [$ZMQPS_CLUSTER]")
-@keys_option
-@click.option("--run", type=FOLDER, metavar="RUN", help="Ask the coordinator of this run.")
+@observer_options
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -42,15 +41,7 @@ def status(run: Path | None, deadline: float, watch: bool, as_json: bool, **opti
     Its members, routes, versions and rates.
     With --watch and --json: one JSON object in each line.
     """
-    from zmqps.places import find_place
-    from zmqps.runs.folder import coordinator_of
-    from zmqps.runtime.observer import Observer
-    from zmqps.runtime.security_keys import read_keys
-
-    place = find_place(options=options)
-    endpoint = coordinator_of(run) if run else place.coordinator
-    keys = read_keys(place.keys, "observer") if place.keys else None
-    with Observer(endpoint, keys) as observer:
+    with observing(run, options) as observer:
         if watch:
             _watch(observer, deadline, as_json)
         elif as_json:
@@ -61,7 +52,7 @@ def status(run: Path | None, deadline: float, watch: bool, as_json: bool, **opti
             from zmqps.runs.report import page
 
             Console(markup=False, highlight=False, emoji=False).print(
-                page(observer.status(deadline), endpoint)
+                page(observer.status(deadline), observer.endpoint)
             )
 
 
