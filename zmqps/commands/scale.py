@@ -64,7 +64,8 @@ def scale(
 
     until = time.monotonic() + deadline
     with observing(run, options) as observer:
-        while not _holds(tree := observer.status(ASK_S, scale=Scale(shards, without)), shards):
+        wanted, ask_s = Scale(shards, without), min(ASK_S, deadline)
+        while not _holds(tree := observer.status(ask_s, scale=wanted), shards):
             if time.monotonic() > until:
                 there = sum(member["role"] == "shard" for member in tree["members"])
                 raise ObserverError(
