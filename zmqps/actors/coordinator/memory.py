@@ -46,6 +46,9 @@ class Memory:
                 (self._held if self._behind else self._riding).append(effect)
             else:
                 out.append(effect)
+        if leaves := [effect for effect in out if isinstance(effect, Exit)]:
+            # Nothing comes after the end. What has changed since it was written concerns nobody.
+            return [*(effect for effect in out if effect not in leaves), *leaves]
         retried = self.problem is None or now - self._at >= AGAIN_S
         if self._task is None and self._behind and retried:
             out.append(self._write(now))

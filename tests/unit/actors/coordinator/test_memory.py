@@ -30,7 +30,14 @@ def test_what_is_told_waits_until_the_state_is_on_disk_and_signs_of_life_do_not(
     effects = kept.passed([WELCOME, sent(1), ALIVE, Exit()], "one", 3.0)
     assert effects == [ALIVE, Work(WriteState({"at": 3.0}))]
     kept.written(task_of(effects), None)
-    assert kept.passed([sent(2)], "one", 3.1) == [WELCOME, sent(1), Exit(), sent(2)]
+    assert kept.passed([sent(2)], "one", 3.1) == [WELCOME, sent(1), sent(2), Exit()]
+
+
+def test_nothing_comes_after_the_end_not_even_the_state_that_has_changed_since():
+    kept = memory()
+    task = task_of(kept.passed([Exit()], "one", 0.0))
+    kept.written(task, None)
+    assert kept.passed([sent(1)], "two", 0.1) == [Exit()]
 
 
 def test_what_changes_during_a_write_waits_for_the_next_one_and_the_order_is_kept():
