@@ -20,6 +20,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("full", settings.get_profile("default"), max_examples=1000)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
 settings.load_profile("default")
 
 

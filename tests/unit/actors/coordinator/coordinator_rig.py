@@ -78,10 +78,7 @@ class Player:
     away: bool = False  # what is sent to it is lost
     session: Session = field(default_factory=lambda: Session(1e9))
     coordinator: int = 0
-
-    @property
-    def welcome(self):
-        return next((body for body in self.inbox[::-1] if isinstance(body, Welcome)), None)
+    welcome: Welcome = None  # the last
 
     @property
     def name(self):
@@ -132,6 +129,7 @@ class Player:
         if isinstance(body, Welcome):
             if (body.incarnation, message.incarnation) != (self.incarnation, self.coordinator):
                 self.session, self.coordinator = Session(1e9), message.incarnation
+            self.welcome = body
         elif self.coordinator and not self.session.heard(message, self.rig.now):
             return
         self.inbox.append(body)
