@@ -193,17 +193,12 @@ def _rebatched(limits: Limits, state: State) -> Generator[Request, tuple[float, 
     """Evaluate the same point on the next batch: differences of gradients need one batch."""
     (loss,) = yield Evaluate(X, G, _batch(limits, state))
     names = _names(state.pairs)
-    answer = yield Operate((*(Dot(G, name) for name in names), Dot(G, G), Largest(G)))
-    *products, square, largest = answer
-    dots = {key: value for key, value in state.dots.items() if G not in key}
+    found = yield Operate((*(Dot(G, name) for name in names), Dot(G, G), Largest(G)))
+    *products, square, largest = found
+    dots = {key: value for key, value in state.dots.items() if G not in key} | {(G, G): square}
     dots |= {(name, G): value for name, value in zip(names, products, strict=True)}
-    return replace(
-        state,
-        evaluations=state.evaluations + 1,
-        loss=loss,
-        gradient=largest,
-        dots={**dots, (G, G): square},
-    )
+    evaluations = state.evaluations + 1
+    return replace(state, evaluations=evaluations, loss=loss, gradient=largest, dots=dots)
 
 
 def _iteration(
@@ -212,15 +207,17 @@ def _iteration(
     """Make one step: direction, line search, a new pair of history."""
     names = (*_names(state.pairs), G)
     factors = direction(state.pairs, state.dots)
-    first = 1.0 if state.pairs else min(1.0, 1 / max(state.dots[G, G], 1e-300) ** 0.5)
-    operations: tuple[Operation, ...] = (Combine(DIRECTION, factors, names), Dot(DIRECTION, G))
-    (slope,) = yield Operate((*operations, *_move(first)))
+    unit = 1 / max(state.dots[G, G], 1e-300) ** 0.5
+    # The first step of all is of length 1, as in L-BFGS-B: nothing tells the scale of -g.
+    first = 1.0 if state.pairs else min(1.0, unit) if state.iteration else unit
+    made = Combine(DIRECTION, factors, names)
+    (slope,) = yield Operate((made, Dot(DIRECTION, G), *_move(first)))
     search = LineSearch(Point(0.0, state.loss, slope), first)
     batch, placed = _batch(limits, state), first
     while not search.done:
         if search.step != placed:
             yield Operate(_move(search.step))
-        placed = search.step
+            placed = search.step
         (loss,) = yield Evaluate(TRIAL, TRIAL_G, batch)
         (slope,) = yield Operate((Dot(TRIAL_G, DIRECTION),))
         state = replace(state, evaluations=state.evaluations + 1)

@@ -94,7 +94,9 @@ class LineSearch:
         if self._first_stage and trial.loss <= enough and trial.slope >= 0:
             self._first_stage = False
         # The first stage works on ψ(α) = φ(α) - decrease α φ'(0): its minimum has enough decrease.
-        tilt = self._decrease * self.start.slope if self._first_stage else 0.0
+        # It guides only while the decrease is not enough (MINPACK-2, dcsrch).
+        tilted = self._first_stage and trial.loss <= self._low.loss and trial.loss > enough
+        tilt = self._decrease * self.start.slope if tilted else 0.0
         low, high, at = (_tilted(p, tilt) for p in (self._low, self._high, trial))
         step, bracketed = _trial(low, high, at, bracketed=self._bracketed, limits=self._limits(at))
         if at.loss > low.loss:
@@ -124,6 +126,7 @@ class LineSearch:
             return min(ends), max(ends)
         beyond = at.step - self._low.step
         low, high = (at.step + times * beyond for times in EXTRAPOLATE)
+        low = low if self.trials > 1 else 0.0
         return low, min(high, self._step_max)
 
     def _fail(self, reason: str) -> None:

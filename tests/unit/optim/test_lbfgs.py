@@ -99,6 +99,22 @@ def test_softmax_on_digits_ends_where_scipy_ends(
     assert result.state.evaluations <= 1.2 * reference.nfev
 
 
+@pytest.mark.parametrize("start_seed", [1, 2])
+def test_its_iterates_are_scipys(softmax: tuple[Function, int], start_seed: int) -> None:
+    """Same direction, first step and line search: equal but for rounding, which grows."""
+    function, size = softmax
+    start = np.random.default_rng(start_seed).standard_normal(size)
+    expected: list[float] = []
+    scipy.optimize.minimize(
+        function, start, jac=True, method="L-BFGS-B", options={"maxcor": 10, "maxiter": 40},
+        callback=lambda x: expected.append(function(x)[0]),
+    )  # fmt: skip
+    trail: list[Array] = []
+    ours(function, start, Limits(iterations=40), trail)
+    found = [function(x)[0] for x in trail]
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("function", "start"),
     [
