@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.xdist_group("tidy")  # one process reads the sources
+
 # Each package may import itself, what stands beside it here, and the modules in LEAVES.
 LEAVES = {"version"}
 MATHEMATICS = {"optim", "models", "data"}
@@ -68,10 +70,14 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.source)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
     def imports(self) -> Iterator[tuple[int, str]]:
         """Line and dotted name of every import: `from a import b` is both a.b."""
         package = self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -135,7 +141,7 @@ def file_is_short(module: Module) -> Complaints:
 
 
 def functions_fit_on_a_screen(module: Module) -> Complaints:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             if lines > LINES_IN_A_FUNCTION:
@@ -157,7 +163,7 @@ def bytes_never_become_code(module: Module) -> Complaints:
     for line, name in module.imports():
         if name.split(".")[0] in CODE_FROM_BYTES:
             yield line, f"import of {name}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if called(node) in {"eval", "exec"}:
             yield node.lineno, called(node)
         elif isinstance(node, ast.Attribute) and node.attr in {"recv_pyobj", "send_pyobj"}:
@@ -167,7 +173,7 @@ def bytes_never_become_code(module: Module) -> Complaints:
 
 
 def nothing_prints(module: Module) -> Complaints:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if called(node) == "print":
             yield node.lineno, "print(); click.echo and the log are for that"
 
@@ -176,7 +182,7 @@ def nobody_sleeps(module: Module) -> Complaints:
     for line, name in module.imports():
         if name in {"time.sleep", "asyncio.sleep"}:
             yield line, f"import of {name}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if called(node) in {"time.sleep", "asyncio.sleep"}:
             yield node.lineno, f"{called(node)}: wait for an event"
 
@@ -210,7 +216,7 @@ def names_use_our_words(module: Module) -> Complaints:
         for word in FORBIDDEN_WORDS.intersection(words(name)):
             if not WORD_OF_A_LIBRARY.get(word, set()) & libraries:
                 yield line, f"the word {word} in {name}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and "get" in words(node.name):
             yield node.lineno, f"the word get in {node.name}: it is a fetch"
 

@@ -119,7 +119,7 @@ def test_its_iterates_are_scipys(softmax: tuple[Function, int], start_seed: int)
     ("function", "start"),
     [
         (rosenbrock, np.array([-1.2, 1.0])),
-        (rosenbrock, np.tile([-1.2, 1.0], 500)),
+        pytest.param(rosenbrock, np.tile([-1.2, 1.0], 500), marks=pytest.mark.slow),
         (quadratic(1e4, 100), np.ones(100)),
     ],
     ids=["rosenbrock 2", "rosenbrock 1000", "quadratic"],

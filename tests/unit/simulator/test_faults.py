@@ -39,6 +39,7 @@ def test_a_crash_befalls_one_that_fits_and_it_comes_back():
     assert script.done == {0: 1}
 
 
+@pytest.mark.slow
 def test_whom_the_seed_draws_differs():
     fault = {"do": "crash", "at_s": (0.2, 0.5), "who": "replica-*"}
     drawn = set()

@@ -9,6 +9,7 @@ from zmqps.simulator.scenario import leave, play
 from zmqps.trace import verdicts
 from zmqps.trace.store import Store
 
+pytestmark = pytest.mark.slow
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
