@@ -75,20 +75,28 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("drawn", range(metafunc.config.getoption("--seeds") or SEEDS))
 
 
+class Seldom(Watch):
+    """With hundreds of clients, the cores' own invariants took five sixths of the time."""
+
+    every = 97
+
+
 @pytest.mark.timeout(300)
 def test_many_replicas_and_shards_with_crashes_and_loss(drawn, request):
-    """The gradient is looked at on each shard (see `Watch`); with `--seeds`, 200 replicas."""
-    replicas, shards = (200, 20) if request.config.getoption("--seeds") else (16, 4)
+    """Two batches, looked at on each shard (see `Watch`); with `--seeds`, 200 replicas."""
+    many = request.config.getoption("--seeds")
+    replicas, shards, crash_s = (200, 20, [0.2, 2.5]) if many else (16, 4, [0.2, 0.7])
     loss = {"do": "disturb", "at_s": 0.1, "for_s": 1000, "loss": 0.02, "duplicate": 0.02}
     faults = [
         {**loss, "between": ["replica-*", "broker-*"]},
         {**loss, "between": ["broker-*", "shard-*"]},
-        *({"do": "crash", "at_s": [0.5, 1.5], "who": f"replica-{n}"} for n in (3, 8, 12)),
+        *({"do": "crash", "at_s": crash_s, "who": f"replica-{n}"} for n in (3, 8, 12)),
     ]
-    lbfgs = LBFGS.model_copy(update={"iterations": 1})
+    lbfgs = LBFGS.model_copy(update={"iterations": 1, "evaluations": 2})
     made, watch = play(
         drawn, faults, problem=Quadratic(samples=20 * replicas, elements=8 * shards), lbfgs=lbfgs,
         replicas=replicas, shards=shards, retry_ms=200,
+        watch=Seldom if many else Watch,
     )  # fmt: skip
     holds(made, watch, lbfgs)
     assert watch.looked >= 2 * shards

@@ -96,6 +96,8 @@ class Members:
         self._suspect_s, self._gone_s, self._heartbeat_s = suspect_s, gone_s, heartbeat_s
         self.numbers: dict[Role, int] = {}  # the next of each role
         self._sequence = 0
+        self._of: dict[tuple[Role, ...], list[Member]] = {}  # what `of` has found
+        self._whole: list[Member] | None = None  # what `replicas` has found
 
     def no_entry(self, peer: Peer, hello: Hello, actor: str) -> Refused | None:
         """Say why a process cannot join; None: it can. A shard without a place is a spare.
@@ -120,8 +122,22 @@ class Members:
         session = Session(self.retry_s)
         self.changes += hello.role != "observer"
         member = Member(peer, self.incarnation, number, hello, now, now, session)
-        self.by_peer[peer] = member
+        self.put(member)
         return member
+
+    def put(self, member: Member) -> None:
+        """Let a member be on the table."""
+        self.by_peer[member.peer] = member
+        self._look_anew()
+
+    def declare(self, member: Member, replica: int, stages: int) -> None:
+        """Note that a member's model is the cluster's, and of which replica it is what part."""
+        member.declared, member.replica, member.stages = True, replica, stages
+        self._look_anew()
+
+    def _look_anew(self) -> None:
+        """Forget what `of` and `replicas` have found: they are asked after each event."""
+        self._of, self._whole = {}, None
 
     def by_incarnation(self, incarnation: int) -> Member | None:
         """Return the member of an incarnation."""
@@ -132,11 +148,14 @@ class Members:
         """Let a member have a new connection: it did not trust the old one any more."""
         self.by_peer = {peer if m is member else m.peer: m for m in self.by_peer.values()}
         member.peer, member.heard_at, member.closed_at = peer, now, None
+        self._look_anew()
         self.changes += 1
 
     def of(self, *roles: Role) -> list[Member]:
         """Return the members of these roles, the oldest first."""
-        return [member for member in self.by_peer.values() if member.role in roles]
+        if roles not in self._of:
+            self._of[roles] = [m for m in self.by_peer.values() if m.role in roles]
+        return self._of[roles].copy()
 
     @property
     def trainers(self) -> list[Member]:
@@ -146,7 +165,10 @@ class Members:
     @property
     def replicas(self) -> list[Member]:
         """The whole replicas whose model is the cluster's: all their stages are there."""
-        return [m for m in self.trainers if m.role == "replica" and self._is_whole(m)]
+        if self._whole is None:
+            there = [m for m in self.trainers if m.role == "replica"]
+            self._whole = [m for m in there if self._is_whole(m)]
+        return self._whole.copy()
 
     def stages_of(self, replica: Member) -> list[Member]:
         """Return the further stages of a replica whose model is the cluster's, the oldest first."""
@@ -235,6 +257,7 @@ class Members:
     def remove(self, member: Member) -> None:
         """Take a member that left off the table; its name is kept, should it come back."""
         del self.by_peer[member.peer]
+        self._look_anew()
         self.changes += member.role != "observer"
         self._before[member.incarnation] = member.role, member.number
         if len(self._before) > BEFORE_MAX:
@@ -243,8 +266,13 @@ class Members:
     def check_invariants(self) -> None:
         """Raise AssertionError when the table contradicts itself."""
         members = list(self.by_peer.values())
+        for roles, found in self._of.items():
+            assert found == [member for member in members if member.role in roles]
         incarnations = [member.incarnation for member in members]
         assert incarnations == sorted(set(incarnations))
+        found = self.replicas
+        self._whole = None
+        assert found == self.replicas
         assert all(0 < who <= self.incarnation for who in incarnations)
         assert len({member.name for member in members}) == len(members)
         for peer, member in self.by_peer.items():

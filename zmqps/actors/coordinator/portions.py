@@ -55,6 +55,11 @@ class Portions:
         """Whether all portions are counted."""
         return len(self.counted) == self.count
 
+    @property
+    def available(self) -> bool:
+        """Whether anybody could be given one: it is free, or fewer than `copies` have it."""
+        return bool(self._free or self._single)
+
     def bounds(self, portion: int) -> tuple[int, int]:
         """Return a portion's samples [start, stop)."""
         return portion * self.size, min(self.samples, (portion + 1) * self.size)
@@ -73,7 +78,10 @@ class Portions:
 
     def hand(self, replica: int) -> list[int]:
         """Give a replica what it may take: free portions, or copies when it is idle."""
-        holder, handed = self._holders[replica], []
+        holder = self._holders[replica]
+        handed: list[int] = []
+        if len(holder.queued) >= self.ahead:
+            return handed
         while len(holder.queued) < self.ahead and self._free:
             handed.append(self._next(holder))
             self._give(replica, holder, handed[-1])

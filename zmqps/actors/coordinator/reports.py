@@ -11,7 +11,7 @@ from zmqps.actors.coordinator.assignment import Assignment
 from zmqps.actors.coordinator.figures import Figures, Trainer
 from zmqps.actors.coordinator.members import Members
 from zmqps.actors.coordinator.run import share_done
-from zmqps.actors.coordinator.sandblaster import search_tree
+from zmqps.actors.coordinator.sandblaster import Sandblaster
 from zmqps.actors.coordinator.training import Training
 from zmqps.protocol.messages import ShardReport
 
@@ -79,7 +79,7 @@ def status(
         "brokers": brokers_tree(figures),
         "evaluations": list(training.evaluations.done)[-LAST_EVALUATIONS:],
         "checkpoint": training.checkpoints.status(now),
-        "lbfgs": search_tree(training.sandblaster),
+        "lbfgs": _search_tree(training.sandblaster),
     }
     result: dict[str, Any] = plain(tree)
     return result
@@ -246,4 +246,19 @@ def _shard(name: str, report: ShardReport) -> dict[str, Any]:
         "nonfinite": report.nonfinite,
         "bytes_in": report.bytes_in,
         "bytes_out": report.bytes_out,
+    }
+
+
+def _search_tree(search: Sandblaster | None) -> dict[str, Any]:
+    """Return the tree "lbfgs" of the status; what is not known, under Downpour all, is None."""
+    state = search.state if search else None
+    portions = search.portions if search else None
+    return {
+        "iteration": state.iteration if state else None,
+        "evaluations": state.evaluations if state else None,
+        "loss": state.loss if state else None,
+        "gradient_max": state.gradient if state else None,
+        "portions": portions.count if portions else None,
+        "portions_counted": len(portions.counted) if portions else None,
+        "portion": search.size.size if search else None,
     }

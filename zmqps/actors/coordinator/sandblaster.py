@@ -41,6 +41,10 @@ from zmqps.protocol.messages import Operate, Operated, Portion, PortionDone, Por
 NUMBERS = 100
 """Numbers of evaluations that are kept at a time, ahead of their use."""
 
+SETTLE_S = 0.1
+"""How long the shards may wait to be told which gradients count, so that it is of several at a
+time: each time costs a message for each shard."""
+
 
 @dataclass(slots=True)
 class _Evaluation:
@@ -56,8 +60,10 @@ class _Evaluation:
 class Sandblaster:
     """The loop; `result` is None while it runs.
 
-    `samples` is the size of a batch, `replicas` are to share it. `saved` is to be called when what
-    `to_keep` returns is on disk; `reads()` says that somebody reads the vectors of the iterate.
+    `samples` is the size of a batch, `replicas` are to share it; `shards()` returns those that hold
+    the vectors, in an order that stays, so that sums are the same each time. `saved` is to be
+    called when what `to_keep` returns is on disk; `reads()` says that somebody reads the vectors of
+    the iterate.
     `state` is the iterate's (None: the first one), as far as any message to the shards can tell
     from now on; `kept` is what another coordinator would go on from: the same, or the next one,
     that they may not have adopted.
@@ -65,7 +71,7 @@ class Sandblaster:
 
     def __init__(
         self, members: Members, settings: LbfgsSettings, samples: int, *,
-        replicas: int, reads: Callable[[], bool],
+        replicas: int, shards: Callable[[], list[Member]], reads: Callable[[], bool],
     ):  # fmt: skip
         self.members = members
         self.settings = settings
@@ -78,7 +84,7 @@ class Sandblaster:
         self.problem = ""
         self.evaluation = 0
         self.correct = 0  # of the last whole evaluation
-        self._reads = reads
+        self._shards, self._reads = shards, reads
         self._saved = False
         self._search: Search | None = None
         self._request: Request | None = None
@@ -88,6 +94,7 @@ class Sandblaster:
         self._work: _Evaluation | None = None
         self._given_up = False  # the evaluation is to begin anew, in portions of another size
         self._settled: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        self._settled_at = 0.0
         self._ahead: list[Operation] = []  # before the next operations
         self._gradient = ""  # where the gradients of the newest evaluation are summed
         self._operate_began = 0.0
@@ -197,12 +204,10 @@ class Sandblaster:
 
     def _look(self, now: float) -> None:
         """See whether the request's answer is there."""
-        shards = self.members.of("shard")
+        shards = self._shards()
         match self._request:
             case Operations(operations) if all(s.incarnation in self._scalars for s in shards):
-                # In the order of the shards' numbers, so that sums are the same each time.
-                there = sorted(shards, key=lambda shard: shard.number)
-                slices = [self._scalars[shard.incarnation] for shard in there]
+                slices = [self._scalars[shard.incarnation] for shard in shards]
                 self._operate_s += now - self._operate_began
                 self._answer = join(operations, slices) if shards else None
             case Evaluate() if self._work and self._work.portions.done and not self._given_up:
@@ -254,14 +259,16 @@ class Sandblaster:
         return self._to_shards((*self._ahead, *operations), self.request, now)
 
     def _settle(self, now: float) -> list[Effect]:
-        """Tell the shards which gradients count, and which do not."""
-        return self._to_shards((), 0, now) if any(self._settled) else []
+        """Tell the shards which gradients count, and which do not: of several at a time."""
+        if not any(self._settled) or now - self._settled_at < SETTLE_S:
+            return []
+        return self._to_shards((), 0, now)
 
     def _to_shards(
         self, operations: tuple[Operation, ...], request: int, now: float
     ) -> list[Effect]:
         accepted, refused = self._settled
-        self._settled = ([], [])
+        self._settled, self._settled_at = ([], []), now
         self._ahead = [] if request else self._ahead
         order = Operate(
             request=request,
@@ -271,7 +278,7 @@ class Sandblaster:
             refused=tuple(refused),
             operations=tuple(to_wire(operation) for operation in operations),
         )
-        return [*self.members.send_all(self.members.of("shard"), order, now)]
+        return [*self.members.send_all(self._shards(), order, now)]
 
     def _begin_evaluation(self, request: Evaluate, now: float) -> None:
         self.evaluation += 1
@@ -314,7 +321,7 @@ class Sandblaster:
 
     def _hand_out(self, now: float) -> list[Effect]:
         work = self._work
-        if work is None:
+        if work is None or not work.portions.available:
             return []
         effects: list[Effect] = []
         for replica in self._free():
@@ -380,18 +387,3 @@ class Sandblaster:
         """Raise AssertionError when the parts contradict each other."""
         if self._work is not None:
             self._work.portions.check_invariants()
-
-
-def search_tree(search: Sandblaster | None) -> dict[str, Any]:
-    """Return the tree "lbfgs" of the status; what is not known, under Downpour all, is None."""
-    state = search.state if search else None
-    portions = search.portions if search else None
-    return {
-        "iteration": state.iteration if state else None,
-        "evaluations": state.evaluations if state else None,
-        "loss": state.loss if state else None,
-        "gradient_max": state.gradient if state else None,
-        "portions": portions.count if portions else None,
-        "portions_counted": len(portions.counted) if portions else None,
-        "portion": search.size.size if search else None,
-    }

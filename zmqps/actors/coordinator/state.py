@@ -74,8 +74,7 @@ def restore(
     members.start, members.incarnation = state["start"] + 1, state["incarnation"]
     members.numbers.update(state["numbers"])
     for saved in state["members"]:
-        member = _restored(saved, Session(members.retry_s), now)
-        members.by_peer[member.peer] = member
+        members.put(_restored(saved, Session(members.retry_s), now))
     training.figures.restore(state["figures"])
     if state["declared"] is not None:
         training.agree(Agreement.read(_declare(state["declared"])))

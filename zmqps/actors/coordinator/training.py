@@ -109,8 +109,8 @@ class Training:
             effects.append(self.agree(theirs))
         elif lines := self.agreement.differences(theirs):
             return Refused("model", text_of(lines))
-        member.declared, member.told_ready = True, self.ready
-        member.replica, member.stages = declare.replica, declare.stages
+        self.members.declare(member, declare.replica, declare.stages)
+        member.told_ready = self.ready
         if member.role != "stage":
             self.figures.joined(member)
         self._came |= {member.incarnation} if member.role == "replica" else set()
@@ -273,6 +273,7 @@ class Training:
         samples = agreement.images if settings.batch == "full" else settings.batch
         made = Sandblaster(
             self.members, settings, samples, replicas=self.cluster.replicas,
+            shards=lambda: self.assignment.primaries() if self.assignment else [],
             reads=lambda: self.checkpoints.busy or self.evaluations.busy,
         )  # fmt: skip
         before = self.restored.get("terms", agreement.terms)  # l2, say, or the batch

@@ -51,7 +51,7 @@ class Played:
         self.pushes = 0
         self.loop = Sandblaster(
             self.members, LbfgsSettings(**{"portion": PORTION, **settings}), SAMPLES,
-            replicas=replicas, reads=lambda: self.busy,
+            replicas=replicas, shards=lambda: self.shards, reads=lambda: self.busy,
         )  # fmt: skip
         self.loop.begin({"state": state.to_plain()} if state else {}, self.now)
 
@@ -61,8 +61,9 @@ class Played:
         hello = Hello(role, "host", who, ())
         member = Member((b"%d" % who,), who, number, hello, 0.0, 0.0, Session(9.0))
         member.released = Release(number, 2, 0, 0) if role == "replica" else None
-        member.declared = role == "replica"
-        self.members.by_peer[member.peer] = member
+        self.members.put(member)
+        if role == "replica":
+            self.members.declare(member, 0, 1)
         return member
 
     def advance(self):

@@ -81,7 +81,7 @@ def test_a_sum_with_a_counted_portion_in_it_is_refused_as_a_whole(undisturbed):
     both = played.result(one, mine)
     played.portions = [(r, p) for r, p in played.portions if r is other]
     played.loop.left(one)  # it is taken for gone; the other one gets its portions
-    del played.members.by_peer[one.peer]
+    played.members.remove(one)
     played.tell(one, both)
     assert played.counted(counts=False) == [tuple(p.portion for p in mine)]
     played.run()
@@ -105,7 +105,7 @@ def test_a_replica_that_leaves_in_the_middle_changes_nothing(undisturbed):
     played = Played(replicas=2)
     played.until(lambda: played.loop.evaluation == 3 and played.portions)
     gone = played.replicas[0]
-    del played.members.by_peer[gone.peer]
+    played.members.remove(gone)
     played.loop.left(gone)
     played.run()
     same_as(undisturbed, played)
@@ -140,6 +140,13 @@ def test_all_shards_must_answer():
     played.loop.operated(played.shards[1], Operated(orders[0][1].request, ()))
     played.advance()
     assert played.loop.evaluation == 1  # the next request
+
+
+def test_a_spare_is_told_nothing_and_not_waited_for(undisturbed):
+    played = Played()
+    played.member("shard", 2)  # `by_peer[effect.peer]` is then none of `Played.shards`
+    played.run()
+    same_as(undisturbed, played)
 
 
 def test_an_answer_to_another_request_is_no_answer():
