@@ -182,7 +182,8 @@ class Sandblaster:
         return [Note(note)]
 
     def left(self, member: Member) -> None:
-        """Take back what a member had."""
+        """Take back what a member had; shards hear first what counts of that, then that it left."""
+        self._settled_at = -SETTLE_S
         if member.role == "replica" and self._work is not None:
             self._work.portions.leave(member.incarnation)
 

@@ -111,6 +111,20 @@ def test_a_replica_that_leaves_in_the_middle_changes_nothing(undisturbed):
     same_as(undisturbed, played)
 
 
+def test_what_counts_of_one_that_leaves_is_settled_in_the_same_moment():
+    """Shards drop the gradients of those who are not in the roster, which comes next."""
+    played = Played()
+    played.until(lambda: played.loop.evaluation == 2 and played.counted())
+    replica, portion = played.portions.pop(0)
+    played.tell(replica, played.compute(replica, portion))
+    played.members.remove(replica)
+    played.loop.left(replica)
+    played.orders.clear()
+    played.advance()
+    settled = [who for _, order in played.orders for who in order.accepted]
+    assert (replica.incarnation, played.pushes) in settled
+
+
 def test_a_replica_that_comes_in_the_middle_takes_part(undisturbed):
     played = Played(replicas=1)
     played.until(lambda: played.loop.evaluation == 2 and played.portions)
