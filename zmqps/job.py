@@ -91,8 +91,6 @@ class JobSettings(Settings):
     @classmethod
     def _has_a_use(cls, value: str, info: ValidationInfo) -> str:
         training = info.data.get("training")
-        if value == "lbfgs" and info.data.get("partitions", 1) > 1:
-            raise ValueError("lbfgs computes each replica in one process: partitions must be 1")
         if value == "lbfgs" and training is not None:
             for name in ("steps", "sync", "clip_norm"):
                 if getattr(training, name):

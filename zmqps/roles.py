@@ -39,7 +39,7 @@ from zmqps.runtime.log import Log, open_log
 from zmqps.runtime.loop import Inline, Loop
 from zmqps.runtime.mailbox import Mailbox
 from zmqps.runtime.memory import limit_memory
-from zmqps.runtime.portion_work import PortionWork
+from zmqps.runtime.portion_work import PortionSamples, PortionWork
 from zmqps.runtime.process import run_process
 from zmqps.runtime.record import record_work
 from zmqps.runtime.run_folder import LOGS, begin_log
@@ -113,8 +113,14 @@ def on_training(client: Client, job: JobSettings) -> Callable[[Event, Sequence[E
 
 def portion_work(job: JobSettings, network: Network, dataset: Dataset) -> PortionWork:
     """Return what computes portions of this job's batches."""
+    samples = portion_samples(job, len(dataset.x_train))
+    return PortionWork(network, dataset, samples, seed=job.seed, l2=job.training.l2)
+
+
+def portion_samples(job: JobSettings, images: int) -> PortionSamples:
+    """Return which samples are in a portion of this job."""
     batch = None if job.lbfgs.batch == "full" else job.lbfgs.batch
-    return PortionWork(network, dataset, seed=job.seed, l2=job.training.l2, batch=batch)
+    return PortionSamples(job.seed, images, batch)
 
 
 def compute_core(job: JobSettings, layout: Layout, images: int) -> ComputeCore | PortionCore:

@@ -7,15 +7,23 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from zmqps.actors.base import Core
 from zmqps.actors.replica.compute import ComputeCore
 from zmqps.actors.replica.follower import FollowerCore, StageDuties
+from zmqps.actors.replica.portion_stages import (
+    FollowerPortionCore,
+    LeaderPortionCore,
+    PortionDuties,
+)
 from zmqps.actors.stage.core import FRONT, StageCore
 from zmqps.actors.stage.tasks import BeginWork, Resume
 from zmqps.actors.stage.team import Seat
 from zmqps.data.load import load
 from zmqps.job import JobSettings, job_to_yaml
 from zmqps.places import Place
-from zmqps.roles import TELLS_PER_EPOCH, declaration, on_training, reached_at
+from zmqps.protocol.keys import Layout
+from zmqps.protocol.share import Share
+from zmqps.roles import TELLS_PER_EPOCH, declaration, on_training, portion_samples, reached_at
 from zmqps.runs.cutting import CutModel
 from zmqps.runs.telling import MemberStory, Overheard
 from zmqps.runtime.client import Client
@@ -67,7 +75,7 @@ def _run(
     ), len(data.x_train))  # fmt: skip
     compute = StageCompute(
         model.cut, stage, job.model, data, job.training, seed=job.seed,
-        slots=job.stages.micro_batches,
+        slots=job.stages.micro_batches, portions=portion_samples(job, len(data.x_train)),
     )  # fmt: skip
     control = client.loops[0]
     control.core = Overheard(
@@ -101,18 +109,35 @@ def _run(
 
 def _core(job: JobSettings, model: CutModel, stage: int, seat: Seat, images: int) -> StageCore:
     share = model.share(stage)
-    inner = (FollowerCore if stage else ComputeCore)(
+    declare = replace(declaration(job, model.layout, images), share=share, stages=job.partitions)
+    inner = _inner(job, model.layout, share, stage, images)
+    duties = (PortionDuties if job.optimizer == "lbfgs" else StageDuties)(declare)
+    return StageCore(inner, seat, duties, at_once=job.stages.micro_batches)
+
+
+def _inner(job: JobSettings, layout: Layout, share: Share, stage: int, images: int) -> Core:
+    """Return the core that decides what this stage computes."""
+    status_every_s = job.cluster.status_every_ms / 1e3
+    if job.optimizer == "lbfgs":
+        send_every = job.lbfgs.send_every
+        if stage:
+            return FollowerPortionCore(
+                layout, send_every=send_every, status_every_s=status_every_s, share=share
+            )
+        return LeaderPortionCore(
+            layout, send_every=send_every, status_every_s=status_every_s, share=share,
+            stages=job.partitions,
+        )  # fmt: skip
+    return (FollowerCore if stage else ComputeCore)(
         job.training,
-        model.layout,
+        layout,
         seed=job.seed,
         push_window_bytes=job.cluster.push_window_bytes,
         pushes_in_flight_max=job.cluster.pushes_in_flight_max,
-        status_every_s=job.cluster.status_every_ms / 1e3,
+        status_every_s=status_every_s,
         tell_images=images // TELLS_PER_EPOCH,
         share=share,
     )
-    declare = replace(declaration(job, model.layout, images), share=share, stages=job.partitions)
-    return StageCore(inner, seat, StageDuties(declare), at_once=job.stages.micro_batches)
 
 
 def _commands(place: Place, job: JobSettings, endpoints: tuple[str, ...]) -> list[list[str]]:

@@ -72,6 +72,15 @@ def test_one_is_killed_and_the_iterates_are_the_same(place, job, victim):
     assert json.loads(out)["lbfgs"]["iterations"] == ITERATIONS
 
 
+def test_replicas_of_two_stages_find_the_same_iterates(place, job):
+    """A portion is computed by both stages; each pushes its own rows, and both pushes count."""
+    settings = ["--partitions", "2", "--set", "lbfgs.iterations=10"]
+    place.json("train", job.name, *settings, "--run-dir", "run")
+    found, expected = iterates(place.folder / "run"), Alone(job, 1).iterates(Limits(iterations=10))
+    assert list(found.values()) == pytest.approx(expected, rel=SAME)
+    assert place.leavings() == []
+
+
 def test_a_run_that_has_ended_goes_on_as_if_it_had_not(place, job):
     run = place.folder / "run"
     place.json("train", job.name, "--set", "lbfgs.iterations=12", "--run-dir", "run")

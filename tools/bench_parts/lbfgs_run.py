@@ -109,10 +109,10 @@ class Run:
         self.processes[name].send_signal(number)
 
     def memory_mib(self, name: str) -> float:
-        """Return the most memory that a process has had."""
+        """Return the most memory that a process has had; 0 when it has just ended."""
         status = Path(f"/proc/{self.processes[name].pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
+        lines = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(lines[0].split()[1]) / 1024 if lines else 0.0
 
     def wait(self, within_s: float = 120.0) -> dict[str, Any]:
         """Wait for the end of the run; return its summary."""

@@ -62,6 +62,9 @@ from zmqps.protocol.shard_messages import Changes, Copy, Given, InStep, Take, Ta
 from zmqps.protocol.stage_messages import (
     StageJoin,
     StageMeasure,
+    StagePortion,
+    StagePush,
+    StagePushed,
     StageRows,
     StageStep,
     StageStop,
@@ -123,6 +126,9 @@ __all__ = [
     "ShardReport",
     "StageJoin",
     "StageMeasure",
+    "StagePortion",
+    "StagePush",
+    "StagePushed",
     "StageRows",
     "StageStep",
     "StageStop",
@@ -147,6 +153,7 @@ Body = (
     | Operate | Operated | Portion | PortionDone | PortionsSent
     | Estimate | Waiting | RoundSaved | AgentReport | SilentReport
     | StageJoin | StageTeam | StageStep | StageMeasure | StageStop | StageStopped | StageRows
+    | StagePortion | StagePush | StagePushed
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ class Operate:
     `accepted`, each (replica's incarnation, push number), are added to vector `gradient`, which
     begins at zero with each evaluation; those of `refused` are forgotten, as are all of older
     evaluations. Then `operations` are done in their order (`optim.vectors.to_wire`). `request` is
-    0 when no answer is needed.
+    0 when no answer is needed. The accepted make `whole` gradients: of a replica of stages, each
+    has pushed its own rows.
     """
 
     request: int
@@ -21,6 +22,7 @@ class Operate:
     accepted: tuple[tuple[int, int], ...]
     refused: tuple[tuple[int, int], ...]
     operations: tuple[list[Any], ...]
+    whole: int = 0
 
 
 @dataclass(frozen=True, slots=True)

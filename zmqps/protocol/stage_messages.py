@@ -41,6 +41,36 @@ class StageStep:
 
 
 @dataclass(frozen=True, slots=True)
+class StagePortion:
+    """Work number `order` of the replica is the gradient of a portion: see `Portion` for the rest.
+
+    It is accrued, unless the one after it is of another evaluation.
+    """
+
+    order: int
+    evaluation: int
+    point: str
+    batch: int
+    portion: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagePush:
+    """Push what was accrued in the works before, under this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagePushed:
+    """All shards that have rows of this stage have that push."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class StageMeasure:
     """Work number `order` of the replica is to measure the newest parameters on the test set."""
 

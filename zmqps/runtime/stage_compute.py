@@ -15,10 +15,12 @@ import numpy as np
 from zmqps.actors.base import Array
 from zmqps.actors.replica.compute import EvaluateTask, GradientResult, GradientTask
 from zmqps.actors.replica.orders import EvaluateResult
+from zmqps.actors.replica.portions import PortionResult, PortionTask
 from zmqps.actors.settings import TrainingSettings
 from zmqps.actors.stage.tasks import BeginWork, PartDone, Resume
 from zmqps.actors.stage.team import LEADER
 from zmqps.data.dataset import Dataset
+from zmqps.data.subset import Indices
 from zmqps.models.layers import Step
 from zmqps.models.losses import Loss
 from zmqps.models.network import EVALUATE_BATCH
@@ -28,6 +30,7 @@ from zmqps.models.partition.tied import Tied
 from zmqps.models.settings import ModelSettings
 from zmqps.optim.clip import global_norm
 from zmqps.runtime.compute import Subsets, batch_key
+from zmqps.runtime.portion_work import PortionSamples, dropout_key
 
 NOTHING = range(0)
 Parts = Generator[Given | Wanted, Array | None, Any]
@@ -44,6 +47,7 @@ class StageCompute:
     def __init__(
         self, cut: Cut, stage: int, model: ModelSettings, dataset: Dataset,
         training: TrainingSettings, *, seed: int, slots: int,
+        portions: PortionSamples | None = None,
     ):  # fmt: skip
         self.cut, self.stage = cut, stage
         self.dataset, self.training, self.seed = dataset, training, seed
@@ -54,6 +58,7 @@ class StageCompute:
             for _ in range(slots)
         ]
         self._tied = Tied(cut, stage)
+        self._portions = portions
         self._subsets = Subsets(seed, len(dataset.x_train), training.batch)
         self._parts: list[Callable[[], Parts]] = []
         self._open: dict[int, Parts] = {}
@@ -63,7 +68,7 @@ class StageCompute:
         """Prepare a work; return the number of its passes."""
         self._open, self._losses = {}, {}
         work = task.work
-        if isinstance(work, GradientTask):
+        if isinstance(work, GradientTask | PortionTask):
             self._parts = self._gradient(work)
         else:
             assert isinstance(work, EvaluateTask), work
@@ -84,12 +89,19 @@ class StageCompute:
 
     # --- A batch ----------------------------------------------------------------------------------
 
-    def _gradient(self, work: GradientTask) -> list[Callable[[], Parts]]:
+    def _samples(self, work: GradientTask | PortionTask) -> tuple[Indices, tuple[int, int]]:
+        """Return the samples of a batch or portion, and what its dropout follows from."""
+        if isinstance(work, GradientTask):
+            key = (self.seed, batch_key(work.release, work.step))
+            return self._subsets.of(work.release).indices(work.step), key
+        assert self._portions is not None
+        return self._portions.of(work.portion), dropout_key(self.seed, work.portion)
+
+    def _gradient(self, work: GradientTask | PortionTask) -> list[Callable[[], Parts]]:
         began = time.perf_counter()
-        indices = self._subsets.of(work.release).indices(work.step)
+        indices, key = self._samples(work)
         images, labels = self.dataset.batch(indices, self._dtype)
         read = time.perf_counter()
-        key = (self.seed, batch_key(work.release, work.step))
         bounds = [len(labels) * i // len(self._passes) for i in range(len(self._passes) + 1)]
         spans = [slice(a, b) for a, b in pairwise(bounds) if a < b]
         gradients = [self._tied.arrays(work.out)]
@@ -109,15 +121,14 @@ class StageCompute:
                     np.add(total, other[name], out=total)
             yield from self._tied.gather(gradients[0], work.out)
             loss, correct = yield from self._agree(work, len(labels))
-            ended = time.perf_counter()
-            result = GradientResult(loss, correct, len(labels), read - began, ended - read)
-            return PartDone(result, len(labels))
+            seconds = (read - began, time.perf_counter() - read)
+            return PartDone(_result(work, loss, correct, len(labels), seconds), len(labels))
 
         passes = [lambda i=i: one(i) for i in range(len(spans))]
         return [lambda: self._tied.share(work.parameters, parameters), *passes, after]
 
     def _agree(
-        self, work: GradientTask, count: int
+        self, work: GradientTask | PortionTask, count: int
     ) -> Generator[Given | Wanted, Array | None, tuple[float, int]]:
         """Add the decay; clip by the norm over all stages; return the loss of the whole batch."""
         decay = self._decay(work) if self.training.l2 else 0.0
@@ -131,7 +142,7 @@ class StageCompute:
                     np.multiply(gradient, clip / norm, out=gradient)
         return loss / count + decay, correct
 
-    def _decay(self, work: GradientTask) -> float:
+    def _decay(self, work: GradientTask | PortionTask) -> float:
         """Add l2 * kernel to each kernel's gradient; return l2/2 * the sum of their squares."""
         total, l2 = 0.0, self.training.l2
         for name, gradient in work.out.items():
@@ -193,6 +204,18 @@ class StageCompute:
             if stage != LEADER:
                 yield Given("norm", Transfer(0, LEADER, stage, NOTHING), np.array([square]))
         return square
+
+
+def _result(
+    work: GradientTask | PortionTask, loss: float, correct: int, count: int,
+    seconds: tuple[float, float],
+) -> GradientResult | PortionResult:  # fmt: skip
+    """Return the result of a batch, or of a portion: that of the sum over its samples."""
+    if isinstance(work, GradientTask):
+        return GradientResult(loss, correct, count, *seconds)
+    for gradient in work.out.values():
+        np.multiply(gradient, count, out=gradient)
+    return PortionResult(loss * count, correct, count, *seconds)
 
 
 def _checked(array: Array | None, shape: tuple[int, ...]) -> Array:

@@ -7,7 +7,7 @@ from zmqps.data.settings import DataSettings
 from zmqps.models.network import Network
 from zmqps.models.settings import ModelSettings
 from zmqps.protocol.messages import Portion
-from zmqps.runtime.portion_work import PortionWork
+from zmqps.runtime.portion_work import PortionSamples, PortionWork
 
 L2 = 1e-2
 
@@ -25,6 +25,11 @@ def dataset():
     return load(DataSettings(name="digits"))
 
 
+def work_of(network, dataset, seed, batch):
+    samples = PortionSamples(seed, len(dataset.x_train), batch)
+    return PortionWork(network, dataset, samples, seed=seed, l2=L2)
+
+
 def gradient(work, network, start, stop, *, batch=0, portion=0):
     random = np.random.default_rng(1)
     parameters = {s.name: random.normal(0, 0.3, s.shape) for s in network.tensors}
@@ -35,7 +40,7 @@ def gradient(work, network, start, stop, *, batch=0, portion=0):
 
 def test_portions_sum_to_the_whole(dataset):
     net = network(dataset)
-    work = PortionWork(net, dataset, seed=1, l2=L2, batch=None)
+    work = work_of(net, dataset, 1, None)
     whole, sums = gradient(work, net, 0, 100)
     parts = [gradient(work, net, start, min(100, start + 30)) for start in range(0, 100, 30)]
     assert sum(result.samples for result, _ in parts) == whole.samples == 100
@@ -48,7 +53,7 @@ def test_portions_sum_to_the_whole(dataset):
 
 def test_it_is_the_sum_over_the_first_samples_of_the_data(dataset):
     net = network(dataset)
-    result, out = gradient(PortionWork(net, dataset, seed=1, l2=L2, batch=None), net, 7, 12)
+    result, out = gradient(work_of(net, dataset, 1, None), net, 7, 12)
     images, labels = dataset.batch(np.arange(7, 12), "float64")
     random = np.random.default_rng(1)
     parameters = {s.name: random.normal(0, 0.3, s.shape) for s in net.tensors}
@@ -61,22 +66,22 @@ def test_it_is_the_sum_over_the_first_samples_of_the_data(dataset):
 
 def test_a_batch_is_the_same_for_all_and_another_each_time(dataset):
     net = network(dataset)
-    one, other = (PortionWork(net, dataset, seed=4, l2=L2, batch=50) for _ in range(2))
+    one, other = (work_of(net, dataset, 4, 50) for _ in range(2))
     first = gradient(one, net, 0, 50, batch=0)[0].loss_sum
     assert gradient(other, net, 0, 50, batch=0)[0].loss_sum == first
     assert gradient(other, net, 0, 50, batch=1)[0].loss_sum != first
 
 
 def test_batches_of_an_epoch_have_each_sample_once(dataset):
-    net, size = network(dataset), len(dataset.x_train)
-    work = PortionWork(net, dataset, seed=4, l2=L2, batch=size // 3)
-    seen = [work._samples(Portion(1, "x", b, 0, 0, size // 3)) for b in range(3)]
+    size = len(dataset.x_train)
+    samples = PortionSamples(4, size, size // 3)
+    seen = [samples.of(Portion(1, "x", b, 0, 0, size // 3)) for b in range(3)]
     assert len(np.unique(np.concatenate(seen))) == 3 * (size // 3)
 
 
 def test_dropout_follows_from_batch_and_portion_alone(dataset):
     net = network(dataset, dropout=0.5)
-    one, other = (PortionWork(net, dataset, seed=4, l2=L2, batch=None) for _ in range(2))
+    one, other = (work_of(net, dataset, 4, None) for _ in range(2))
     first = gradient(one, net, 0, 50, portion=0)[0].loss_sum
     gradient(other, net, 50, 100, portion=1)
     assert gradient(other, net, 0, 50, portion=0)[0].loss_sum == first

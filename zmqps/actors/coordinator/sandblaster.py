@@ -95,6 +95,7 @@ class Sandblaster:
         self._given_up = False  # the evaluation is to begin anew, in portions of another size
         self._settled: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         self._settled_at = 0.0
+        self._whole = 0  # gradients that the accepted of `_settled` make
         self._ahead: list[Operation] = []  # before the next operations
         self._gradient = ""  # where the gradients of the newest evaluation are summed
         self._operate_began = 0.0
@@ -131,7 +132,7 @@ class Sandblaster:
         self._request = self._answer = self._work = None
         self.size.size = self.size.size or kept.get("portion")
         self._given_up = False
-        self._scalars, self._settled, self._ahead = {}, ([], []), []
+        self._scalars, self._settled, self._ahead, self._whole = {}, ([], []), [], 0
         self._iteration_at = now
 
     def stop(self) -> None:
@@ -163,11 +164,15 @@ class Sandblaster:
 
     def sent(self, replica: Member, sent: PortionsSent) -> list[Effect]:
         """Count the portions that all shards have, or refuse them as a whole."""
-        work, who = self._work, (replica.incarnation, sent.push)
+        work, stages = self._work, self.members.stages_of(replica)
         if work is None or sent.evaluation != self.evaluation:
             return []
+        if len(stages) + 1 != replica.stages:
+            work.portions.leave(replica.incarnation)  # what the lost stage sent goes with it
         counts = work.portions.sent(replica.incarnation, sent.portions)
-        self._settled[0 if counts else 1].append(who)
+        who = [(stage.incarnation, sent.push) for stage in (replica, *stages)]
+        self._settled[0 if counts else 1].extend(who)
+        self._whole += counts
         if counts:
             work.loss_sum += sent.loss_sum
             work.correct += sent.correct
@@ -268,8 +273,8 @@ class Sandblaster:
     def _to_shards(
         self, operations: tuple[Operation, ...], request: int, now: float
     ) -> list[Effect]:
-        accepted, refused = self._settled
-        self._settled, self._settled_at = ([], []), now
+        (accepted, refused), whole = self._settled, self._whole
+        self._settled, self._settled_at, self._whole = ([], []), now, 0
         self._ahead = [] if request else self._ahead
         order = Operate(
             request=request,
@@ -278,12 +283,14 @@ class Sandblaster:
             accepted=tuple(accepted),
             refused=tuple(refused),
             operations=tuple(to_wire(operation) for operation in operations),
+            whole=whole,
         )
         return [*self.members.send_all(self._shards(), order, now)]
 
     def _begin_evaluation(self, request: Evaluate, now: float) -> None:
         self.evaluation += 1
         self._gradient, self._given_up, self._settled = request.gradient, False, ([], [])
+        self._whole = 0
         replicas = [replica.incarnation for replica in self._free()]
         copies = self.settings.copies
         portions = Portions(self.samples, self.size.next, replicas, copies=copies)

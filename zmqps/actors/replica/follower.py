@@ -80,6 +80,10 @@ class StageDuties:
         of = work.release
         return StageStep(number, work.step, of.slot, of.slots, of.order, of.step)
 
+    def push(self, item: Any) -> Body | None:  # noqa: ARG002
+        """When to push follows from the step: nobody needs an order."""
+        return None
+
     def welcome(self, item: Any) -> Welcome | None:
         """Return the coordinator's welcome, if that is what the control core says."""
         return item.welcome if isinstance(item, Connected) else None

@@ -49,6 +49,10 @@ class MeasureDuties:
         """Return the order for the other stages to measure too."""
         return StageMeasure(number, work.number)
 
+    def push(self, item: Any) -> Body | None:  # noqa: ARG002
+        """Nobody pushes."""
+        return None
+
     def welcome(self, item: Any) -> Welcome | None:
         """Return what stands for the coordinator's welcome."""
         return item if isinstance(item, Welcome) else None

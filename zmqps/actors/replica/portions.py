@@ -271,6 +271,9 @@ class PortionCore:
         if not due or len(self._pushes) >= PUSHES_IN_FLIGHT_MAX or self._ordered_to_stop:
             return []
         self._push += 1
+        return [self._push_sum()]
+
+    def _push_sum(self) -> Post:
         self._pushes[self._push] = (self._evaluation, self._sum)
         self._sum = _Sum()
         self.totals.pushes_started += 1
@@ -282,7 +285,7 @@ class PortionCore:
             self._push, self.totals.steps - 1, gradients, arrays, reads,
             evaluation=self._evaluation, incarnation=self._incarnation,
         )  # fmt: skip
-        return [Post("push", order)]
+        return Post("push", order)
 
     def _compute(self, now: float) -> Work:
         self._computing = True

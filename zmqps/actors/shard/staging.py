@@ -23,6 +23,8 @@ from zmqps.protocol.messages import Operate, Operated
 from zmqps.protocol.parts import Receipt
 
 Outcome = Literal["staged", "duplicate", "late"]
+Rows = dict[int, tuple[int, int, Array]]
+"""By key: rows [start, stop) of a block, all of it unless stages have each their own."""
 
 
 class Staging:
@@ -34,7 +36,7 @@ class Staging:
     def __init__(self, blocks: Blocks):
         self.vectors = BlockVectors(blocks)
         self.evaluation = 0
-        self._waiting: dict[tuple[int, int], tuple[int, dict[int, Array]]] = {}
+        self._waiting: dict[tuple[int, int], tuple[int, Rows]] = {}
 
     def take(self, push: OpenPush) -> list[OpenPush]:
         """Keep a push that was checked; it is answered: "staged", "duplicate" or "late".
@@ -43,14 +45,14 @@ class Staging:
         """
         blocks, evaluation = self.vectors.blocks, push.body.evaluation
         late = evaluation < max(1, self.evaluation)
-        kept: dict[int, Array] = {}
+        kept: Rows = {}
         if not late:
             who = (push.message.incarnation, push.body.number)
             kept = self._waiting.setdefault(who, (evaluation, kept))[1]
         for index, part, gradient in push.parts():
             version = blocks.version(blocks.by_key[part.key])
             outcome: Outcome = "late" if late else "duplicate" if part.key in kept else "staged"
-            kept.setdefault(part.key, gradient)
+            kept.setdefault(part.key, (part.start, part.stop, gradient))
             push.receipts[index] = Receipt(part.key, outcome, version, -1)
         push.arrays = ()
         return [push]
@@ -79,16 +81,20 @@ class Staging:
                 perform([Zero(order.gradient)], self.vectors)
         for who in order.refused:
             self._waiting.pop(who, None)
-        for who in order.accepted:
-            _, gradients = self._waiting.pop(who, (0, {}))
-            self._add(order.gradient, gradients)
+        if order.accepted:
+            pushes = [self._waiting.pop(who, (0, {}))[1] for who in order.accepted]
+            self._add(order.gradient, pushes, order.whole)
 
-    def _add(self, name: str, gradients: dict[int, Array]) -> None:
+    def _add(self, name: str, pushes: list[Rows], whole: int) -> None:
+        """Add the rows of pushes which make so many whole gradients."""
         for stored, out in zip(self.vectors.stored, self.vectors.write(name), strict=True):
-            gradient = gradients.get(stored.block.key)
-            if gradient is None:
+            key, count = stored.block.key, 0
+            for start, stop, gradient in (push[key] for push in pushes if key in push):
+                rows = out[start:stop] if out.ndim else out
+                np.add(rows, gradient, out=rows)
+                count += gradient.size
+            if count != whole * out.size:
                 raise KeyError(f"{name}: a block's gradient is missing")
-            np.add(out, gradient, out=out)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when something waits that is over."""

@@ -38,6 +38,9 @@ from zmqps.protocol.messages import Body, Heartbeat, Message, Welcome
 from zmqps.protocol.stage_messages import (
     StageJoin,
     StageMeasure,
+    StagePortion,
+    StagePush,
+    StagePushed,
     StageRows,
     StageStep,
     StageStop,
@@ -47,6 +50,7 @@ from zmqps.protocol.stage_messages import (
 
 FRONT = "front"
 CONTROL = "control"
+ORDERS = (StageStep, StagePortion, StagePush, StageMeasure, StageStop)
 
 
 class Duties(Protocol):
@@ -54,6 +58,9 @@ class Duties(Protocol):
 
     def order(self, number: int, work: Any) -> Body:
         """Return the order for the other stages to do this work too."""
+
+    def push(self, item: Any) -> Body | None:
+        """Return the order for the other stages to push too, if they need one."""
 
     def welcome(self, item: Any) -> Welcome | None:
         """Return the coordinator's welcome, if that is what the control core says."""
@@ -172,12 +179,18 @@ class StageCore:
                 return []
             case StageRows() if len(arrays) == 1 and self.passes.keep(stage, body, arrays[0]):
                 return self._asked(self.passes.go_on(), now)
-            case StageStep() | StageMeasure() | StageStop() if stage == LEADER:
+            case _ if isinstance(body, self._awaited(stage)):
                 return self._ask(Posted(body), now)
             case StageStopped() if self.team.leads:
                 self._stopped.add(stage)
                 return self._told_last()
         return self._refuse(FRONT, f"{type(body).__name__} of stage {stage} is not awaited")
+
+    def _awaited(self, stage: int) -> tuple[type, ...]:
+        """Return what the inner core is to hear of a stage."""
+        if self.team.leads:
+            return (StagePushed,)
+        return ORDERS if stage == LEADER else ()
 
     def _refuse(self, link: str, error: str) -> list[Effect]:
         self._malformed += 1
@@ -192,6 +205,10 @@ class StageCore:
             match effect:
                 case Work(work):
                     effects += self._begin(work, now)
+                case Post("control", StagePushed() as pushed):
+                    effects.append(self.team.send(LEADER, pushed, now))
+                case Post("push", item) if self.team.leads and (body := self.duties.push(item)):
+                    effects += [effect, *self.team.send_all(body, now)]
                 case Post("control", item) if self.duties.reports(item):
                     effects += self._report(effect, now)
                 case Note(events.StepDone()) if not self.team.leads:

@@ -125,6 +125,30 @@ def test_what_counts_of_one_that_leaves_is_settled_in_the_same_moment():
     assert (replica.incarnation, played.pushes) in settled
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_pushes_of_all_stages_count_or_none(lost):
+    played = Played()
+    played.until(lambda: played.loop.evaluation == 2 and played.portions)
+    replica, portion = played.portions.pop(0)
+    stage = played.member("stage", 0)
+    played.members.declare(stage, replica.incarnation, 1)
+    played.members.declare(replica, 0, 2)
+    sent = played.compute(replica, portion)
+    if lost:
+        played.members.remove(stage)
+        played.loop.left(stage)
+    played.tell(replica, sent)
+    played.orders.clear()
+    played.loop.left(stage)  # so that it is told now
+    played.advance()
+    pushes = {(replica.incarnation, played.pushes), (stage.incarnation, played.pushes)}
+    for _, order in played.orders[:2]:
+        accepted, refused = set(order.accepted), set(order.refused)
+        assert order.whole == len(accepted - pushes) + (not lost)
+        assert (pushes <= accepted) is not lost
+        assert ((replica.incarnation, played.pushes) in refused) is lost
+
+
 def test_a_replica_that_comes_in_the_middle_takes_part(undisturbed):
     played = Played(replicas=1)
     played.until(lambda: played.loop.evaluation == 2 and played.portions)

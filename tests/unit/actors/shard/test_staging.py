@@ -24,7 +24,7 @@ from zmqps.optim.vectors import (
 from zmqps.protocol import events, sandblaster_events
 from zmqps.protocol.keys import Layout
 from zmqps.protocol.messages import Fetch, Fetched, Operate, Operated, Push, Refused
-from zmqps.protocol.parts import NEVER, Want
+from zmqps.protocol.parts import NEVER, Part, Want
 
 G = "lbfgs/g"
 
@@ -42,6 +42,7 @@ class Bench(Rig):
         order = Operate(
             self.request, evaluation, more.get("gradient", G), tuple(more.get("accepted", ())),
             tuple(more.get("refused", ())), tuple(to_wire(o) for o in operations),
+            more.get("whole", len(more.get("accepted", ()))),
         )  # fmt: skip
         (send,) = self.orders(order)
         assert isinstance(send.message.body, Operated)
@@ -63,6 +64,39 @@ class Bench(Rig):
         for block in self.blocks:
             expected = np.full(block.shape, value, block.dtype)
             assert_array_equal(self.fetch(vector)[block.key], expected)
+
+
+def test_the_stages_of_a_replica_give_each_their_rows() -> None:
+    """Stage 11 has the first row of each block of several, stage 12 the others."""
+    bench = Bench()
+    bench.operate(Allocate((G,)))
+    for who in (11, 12):
+        mine = []
+        for block in bench.blocks:
+            rows = block.stop - block.start
+            span = (0, min(1, rows)) if who == 11 else (1, rows)
+            mine += [(block, *span)] if span[0] < span[1] else []
+        body = Push(1, 0, tuple(Part(b.key, start, stop, NEVER) for b, start, stop in mine), 1)
+        sent = tuple(
+            np.full((stop - start, *b.shape[1:]) if b.shape else (), who, b.dtype)
+            for b, start, stop in mine
+        )
+        assert set(outcomes(bench.answer(body, sent, who=who))) == {"staged"}
+    bench.operate(evaluation=1, accepted=[(11, 1), (12, 1)], whole=1)
+    found = bench.fetch(G)
+    for block in bench.blocks:
+        expected = np.full(block.shape, 12.0, block.dtype)
+        (expected[:1] if block.shape else expected)[...] = 11
+        assert_array_equal(found[block.key], expected)
+
+
+def test_the_rows_of_one_stage_alone_do_not_count() -> None:
+    bench = Bench()
+    bench.operate(Allocate((G,)))
+    rows = [block for block in bench.blocks if block.stop - block.start > 1]
+    body = Push(1, 0, tuple(Part(b.key, 0, 1, NEVER) for b in rows), 1)
+    bench.answer(body, tuple(np.ones((1, *b.shape[1:]), b.dtype) for b in rows))
+    assert "missing" in bench.operate(evaluation=1, accepted=[(11, 1)]).error
 
 
 def test_a_gradient_waits_until_it_is_accepted() -> None:
