@@ -51,10 +51,10 @@ def wait_for_iteration(run, number, *, checkpoint):
         log.kill()
 
 
-SLOW = ["--set", "lbfgs.portion=12", "--set", f"lbfgs.iterations={ITERATIONS}"]
+SLOW = ["--set", "lbfgs.portion=24", "--set", f"lbfgs.iterations={ITERATIONS}"]
 
 
-@pytest.mark.parametrize("victim", ["replica", "coordinator", "shard"])
+@pytest.mark.parametrize("victim", ["replica", "coordinator", "shard", "broker"])
 def test_one_is_killed_and_the_iterates_are_the_same(place, job, victim):
     often = ["--set", "training.checkpoint_every_s=0.5"]
     run = place.folder / "run"
@@ -70,6 +70,14 @@ def test_one_is_killed_and_the_iterates_are_the_same(place, job, victim):
     found, expected = iterates(run), Alone(job, 1).iterates(Limits(iterations=ITERATIONS))
     assert [found[i + 1] for i in range(ITERATIONS)] == pytest.approx(expected, rel=SAME)
     assert json.loads(out)["lbfgs"]["iterations"] == ITERATIONS
+
+
+def test_each_iteration_has_a_batch_of_its_own(place, job):
+    """The samples of a batch follow from seed and iteration; see `Limits.batches`."""
+    settings = ["--set", "lbfgs.batch=500", "--set", "lbfgs.portion=60"]
+    place.json("train", job.name, *settings, "--set", "lbfgs.iterations=15", "--run-dir", "run")
+    expected = Alone(job, 1).iterates(Limits(iterations=15), 500)
+    assert list(iterates(place.folder / "run").values()) == pytest.approx(expected, rel=SAME)
 
 
 def test_replicas_of_two_stages_find_the_same_iterates(place, job):

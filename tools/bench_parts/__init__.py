@@ -29,6 +29,7 @@ PARTS = {
     "partitions_2_vs_1": "tools.bench_parts.partitions:partitions_2_vs_1",
     "partitions_predicted": "tools.bench_parts.partitions:partitions_predicted",
     "sandblaster_stopped": "tools.bench_parts.sandblaster:sandblaster_stopped",
+    "sandblaster_handing_out": "tools.bench_parts.sandblaster:sandblaster_handing_out",
     "sandblaster_balance": "tools.bench_parts.sandblaster:sandblaster_balance",
     "sandblaster_coordinator": "tools.bench_parts.sandblaster:sandblaster_coordinator",
     "sandblaster_bytes": "tools.bench_parts.sandblaster:sandblaster_bytes",

@@ -5,6 +5,7 @@ Pixels / 16, the whole training set as one batch, float64.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import scipy.optimize
 
 from zmqps.data.load import load
 from zmqps.data.settings import DataSettings
+from zmqps.data.subset import Indices, Subset
 from zmqps.job import load_job
 from zmqps.models.initial import initial_values
 from zmqps.models.network import Network
@@ -55,6 +57,7 @@ class Alone:
     """The same function in this process: mean loss of the training set at a flat vector."""
 
     def __init__(self, job: Path, seed: int) -> None:
+        self.seed = seed
         settings = load_job(job, {"seed": seed})
         self.data = load(settings.data)
         self.network = Network(settings.model, self.data.input_shape, self.data.classes)
@@ -67,20 +70,24 @@ class Alone:
             for spec in layout.tensors
         }
 
-    def loss(self, arrays: Sequence[Array]) -> tuple[float, list[Array]]:
-        """Return loss and gradients, arrays in the order of `start`."""
+    def loss(
+        self, arrays: Sequence[Array], samples: Indices | slice = slice(None)
+    ) -> tuple[float, list[Array]]:
+        """Return mean loss of samples and its gradients, arrays in the order of `start`."""
         parameters = dict(zip(self.start, arrays, strict=True))
         out = {name: np.empty_like(array) for name, array in parameters.items()}
         loss, _ = self.network.loss_and_gradient(
-            parameters, self.images, self.labels, out, (0, 0), l2=self.l2
+            parameters, self.images[samples], self.labels[samples], out, (0, 0), l2=self.l2
         )
         return loss, list(out.values())
 
-    def iterates(self, limits: Limits) -> list[float]:
-        """Return the losses of L-BFGS in this process."""
+    def iterates(self, limits: Limits, batch: int | None = None) -> list[float]:
+        """Return the losses of L-BFGS in this process, perhaps on batches of so many samples."""
         losses: list[float] = []
+        of = Subset(self.seed, len(self.labels), 0, 1, batch) if batch else None
         minimise_arrays(
-            lambda x, _: self.loss(x), list(self.start.values()), limits,
+            lambda x, number: self.loss(x, of.indices(number) if of else slice(None)),
+            list(self.start.values()), replace(limits, batches=of is not None),
             lambda state, _: bool(losses.append(state.loss)),
         )  # fmt: skip
         return losses

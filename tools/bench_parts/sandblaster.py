@@ -1,6 +1,6 @@
 """What Sandblaster promises in figures, between real processes.
 
-sandblaster_stopped: a replica is stopped for 5 s, and what handing out costs before that.
+sandblaster_stopped: a replica is stopped for 5 s. sandblaster_handing_out: what that costs.
 sandblaster_balance: one replica is three times as slow. sandblaster_coordinator: its bytes and
 memory. sandblaster_bytes: what replicas send and receive, against Downpour.
 """
@@ -30,6 +30,9 @@ STOPS = 3
 BEFORE = 3
 """Batches before the first stop: what an undisturbed one takes."""
 
+SMALLER = (2, 4)
+"""Parts of its own size that a portion has too, to see how the cost depends on it."""
+
 TWICE = "for _ in range(2): once(self, task)"
 
 
@@ -47,13 +50,8 @@ def each(values: list[float]) -> str:
 # --- One is stopped -------------------------------------------------------------------------------
 
 
-def _stops(
-    folder: Path, copies: int, draw: random.Random
-) -> tuple[float, list[float], list[float]]:
-    """Return what a batch took, those that one was stopped in, and the cost of handing out.
-
-    That is the share of computing that replicas waited, and that the coordinator computed.
-    """
+def _stops(folder: Path, copies: int, draw: random.Random) -> tuple[float, list[float]]:
+    """Return what a batch took, and those that one was stopped in."""
     overrides: dict[str, object] = {"lbfgs.copies": copies, "lbfgs.iterations": 1000}
     stops: list[float] = []
     folder.mkdir()
@@ -62,10 +60,9 @@ def _stops(
         for number in range(2):
             run.pin(f"replica-{number}", number)
         run.wait_for(2)
-        coordinator = psutil.Process(run.processes["coordinator"].pid)
-        since, before_s = time.monotonic(), sum(coordinator.cpu_times()[:2])
+        since = time.monotonic()
         run.wait_for(2 + BEFORE)
-        until, busy_s = time.monotonic(), sum(coordinator.cpu_times()[:2]) - before_s
+        until = time.monotonic()
         for _ in range(STOPS):
             run.wait_for(run.iterations() + 1)
             time.sleep(draw.random() * _median_s(run, since, until))
@@ -76,8 +73,7 @@ def _stops(
             run.wait_for(run.iterations() + 1)
         found = run.spans().values()
         took = [next(end - began for began, end in found if began < at < end) for at in stops]
-        cost = [_waited(run, since, until), busy_s / _computed_s(run, since, until)]
-        return _median_s(run, since, until), took, cost
+        return _median_s(run, since, until), took
 
 
 def _median_s(run: Run, since: float, until: float) -> float:
@@ -96,44 +92,86 @@ def _portions(run: Run, since: float, until: float) -> list[list[dict[str, Any]]
     return list(found.values())
 
 
-def _computed_s(run: Run, since: float, until: float) -> float:
-    found = _portions(run, since, until)
-    return sum(e["batch_ms"] + e["gradient_ms"] for events in found for e in events) / 1e3
-
-
 def _waited(run: Run, since: float, until: float) -> float:
     """Return the share of computing that was waited for the next portion of an evaluation."""
     found = _portions(run, since, until)
-    waited_s = sum(event["waited_ms"] for events in found for event in events[1:]) / 1e3
-    return waited_s / _computed_s(run, since, until)
+    waited = sum(event["waited_ms"] for events in found for event in events[1:])
+    return waited / sum(e["batch_ms"] + e["gradient_ms"] for events in found for e in events)
 
 
 def sandblaster_stopped() -> dict[str, Any]:
     """Stop one of two replicas for 5 s at random moments, with backup copies and without."""
     draw = random.Random(1)
     with short_folder() as folder:
-        usual_s, took, (waited, busy) = _stops(folder / "a", 2, draw)
-        without_s, took_without, _ = _stops(folder / "b", 1, draw)
-    how = f"{JOB}, full batch, two replicas, one per core, portions by themselves"
+        usual_s, took = _stops(folder / "a", 2, draw)
+        without_s, took_without = _stops(folder / "b", 1, draw)
+    return figure(
+        max(took) / usual_s,
+        "x",
+        2.2,
+        f"{JOB}, full batch, two replicas, one per core, portions by themselves; one stopped for "
+        f"{STOPPED_S:.0f} s at random moments; the longest batch of {STOPS}, against the median of "
+        "those before",
+        f"undisturbed {usual_s:.2f} s, stopped {each(took)} s",
+        f"without backup copies: undisturbed {without_s:.2f} s, stopped {each(took_without)} "
+        f"s, {max(took_without) / without_s:.2f} x",
+    )
+
+
+# --- What handing out costs -----------------------------------------------------------------------
+
+
+def _cost(folder: Path, portion: int | str) -> dict[str, float]:
+    """Run a few batches in portions of this size; return what handing them out costs.
+
+    `busy`: processor time of the coordinator, its status and log included, and `waited`: what
+    replicas wait between two portions of a batch; both against what the replicas take.
+    """
+    overrides: dict[str, object] = {"lbfgs.portion": portion, "lbfgs.iterations": 1000}
+    folder.mkdir()
+    with lbfgs_run.run(folder, JOB, overrides) as run:
+        run.wait_for(2)
+        since, before = time.monotonic(), _cpu_s(run)
+        run.wait_for(2 + BEFORE)
+        until, after = time.monotonic(), _cpu_s(run)
+        found = [event for events in _portions(run, since, until) for event in events]
+        waited = _waited(run, since, until)
+    took_s = {name: after[name] - before[name] for name in after}
+    computed_s = took_s["replica-0"] + took_s["replica-1"]
     return {
-        "sandblaster_stopped": figure(
-            max(took) / usual_s,
-            "x",
-            2.2,
-            f"{how}; one stopped for {STOPPED_S:.0f} s at random moments; the longest batch of "
-            f"{STOPS}, against the median of those before",
-            f"undisturbed {usual_s:.2f} s, stopped {each(took)} s",
-            f"without backup copies: undisturbed {without_s:.2f} s, stopped {each(took_without)} "
-            f"s, {max(took_without) / without_s:.2f} x",
-        ),
-        "sandblaster_handing_out": figure(
-            waited,
-            "1",
-            0.02,
-            f"{how}; what replicas wait between two portions of a batch, as a share of computing",
-            f"the coordinator, its status and log included, computes {busy:.4f} of what they do",
-        ),
+        "samples": max(event["samples"] for event in found),
+        "portion_ms": 1e3 * computed_s / len(found),
+        "busy": took_s["coordinator"] / computed_s,
+        "waited": waited,
     }
+
+
+def _cpu_s(run: Run) -> dict[str, float]:
+    """Return the processor time that coordinator and replicas have taken."""
+    names = ("coordinator", "replica-0", "replica-1")
+    return {n: sum(psutil.Process(run.processes[n].pid).cpu_times()[:2]) for n in names}
+
+
+def sandblaster_handing_out() -> dict[str, Any]:
+    """Measure what handing out costs, with portions as they are by themselves, and smaller."""
+    with short_folder() as folder:
+        found = [_cost(folder / "0", "auto")]
+        for part in SMALLER:
+            found.append(_cost(folder / str(part), max(1, int(found[0]["samples"]) // part)))
+    own = found[0]
+    return figure(
+        own["busy"] + own["waited"],
+        "1",
+        0.02,
+        f"{JOB}, full batch, two replicas: processor time of the coordinator, its status and log "
+        "included, and what replicas wait between two portions, as a share of the processor time "
+        "of the replicas; portions by themselves",
+        *(
+            f"portions of {each['samples']:.0f} samples, {each['portion_ms']:.0f} ms: coordinator "
+            f"{each['busy']:.4f}, waited {each['waited']:.4f}"
+            for each in found
+        ),
+    )
 
 
 # --- One is slower --------------------------------------------------------------------------------
