@@ -7,13 +7,15 @@ import pytest
 
 from zmqps.actors.base import Post
 from zmqps.actors.coordinator import memory
+from zmqps.actors.coordinator.assignment import Assignment
+from zmqps.actors.coordinator.checkpoints import Checkpoints
 from zmqps.actors.coordinator.members import Members
 from zmqps.actors.replica.accrual import Accrual
 from zmqps.actors.replica.orders import PushResult
 from zmqps.actors.replica.push import PushCore
 from zmqps.actors.replica.requests import Requests
 from zmqps.actors.session import Session
-from zmqps.actors.shard import serving
+from zmqps.actors.shard import giving, serving
 from zmqps.actors.shard.blocks import Blocks
 from zmqps.actors.shard.pushes import AtOnce
 from zmqps.actors.shard.roster import LiveReplicas
@@ -146,6 +148,32 @@ def nobody_is_ever_gone(patch):
     patch.setattr(Members, "silent", lambda _self, _now: ([], []))
 
 
+def shards_that_serve_on_while_keys_move(patch):
+    start = Checkpoints.start
+    patch.setattr(Checkpoints, "start", lambda self, told, now, **_: start(self, told, now))
+
+
+def moved_blocks_forget_which_pushes_they_had(patch):
+    copied = giving.copied
+
+    def forgetful(blocks, key):
+        copy, arrays = copied(blocks, key)
+        return copy._replace(seen=()), arrays
+
+    patch.setattr(giving, "copied", forgetful)
+
+
+def what_moves_is_forgotten_where_it_was_at_once(patch):
+    scale = Assignment.scale
+
+    def hasty(self, *wanted):
+        nbytes = scale(self, *wanted)
+        self.free()
+        return nbytes
+
+    patch.setattr(Assignment, "scale", hasty)
+
+
 BUGS = [
     (no_memory_of_pushes, "lossy"),
     (acknowledged_but_not_applied, "quiet"),
@@ -161,6 +189,9 @@ BUGS = [
     (what_must_arrive_is_told_once, "coordinator_connections_break"),
     (a_coordinator_that_begins_anew_remembers_nothing, "coordinator_restart"),
     (what_is_told_does_not_wait_for_the_disk, "coordinator_slow_disk"),
+    (shards_that_serve_on_while_keys_move, "scale_copies"),
+    (moved_blocks_forget_which_pushes_they_had, "scale_synchronous"),
+    (what_moves_is_forgotten_where_it_was_at_once, "scale_up_and_down"),
 ]
 
 
