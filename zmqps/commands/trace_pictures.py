@@ -306,11 +306,18 @@ def clocks(run: tuple[Path, ...], raw_clocks: bool, as_json: bool) -> None:
 COMMANDS = [staleness, threads, stalls, space_time, perfetto, clocks]
 
 
-def opened(run: tuple[Path, ...], *, raw_clocks: bool) -> "Store":
-    """Return the store of these logs. Raises SourceError."""
+def opened(run: tuple[Path, ...], *, raw_clocks: bool, growing: bool = False) -> "Store":
+    """Return the store of these logs; if they are not growing, there are lines in them.
+
+    Raises SourceError.
+    """
+    from zmqps.trace.errors import SourceError
     from zmqps.trace.store import Store
 
     store = Store(run, raw_clocks=raw_clocks)
+    if not growing and not store.value("SELECT sum(records) FROM processes"):
+        store.close()
+        raise SourceError(f"{', '.join(map(str, run))}: no line of a log in it")
     if not (store.kept or raw_clocks or str(run[0]) == "-"):
         click.echo("the index is not kept: it cannot be written beside the logs", err=True)
     return store

@@ -131,7 +131,7 @@ SELECT sender, sequence, coalesce(r.kind, s.kind, b.kind, f.kind) AS kind, rp.na
   coalesce(r.blocks, s.blocks) AS blocks, r.sends, r.outcome, r.line_of, f.code,
   r.enqueued_at, r.sent_at, r.answered_at, rp.boot,
   b.received_at, CASE WHEN b.outcome <> 'unfinished' THEN b.answered_at END, bp.boot, bp.name,
-  s.received_at, s.applied_at, s.replied_at, sp.boot,
+  s.received_at, s.applied_at, s.replied_at, sp.boot, s.process,
   coalesce(b.times, 0) + coalesce(f.at_broker, 0), coalesce(s.times, 0) + coalesce(f.at_shard, 0),
   r.file, r.line, b.file, b.line, s.file, s.line, f.file, f.line
 FROM replica r FULL JOIN broker b USING (sender, sequence)

@@ -69,7 +69,8 @@ CREATE TABLE blocks (key UBIGINT, tensor VARCHAR, block INTEGER);
 -- Times are monotonic, each of its own clock: *_boot says which. NULL: there is no such line.
 -- `job` is the number of the fetch or push; at_broker and at_shard count the lines there,
 -- refusals included; `refused` is the last refusal's code. `line_of` is the send whose line tells
--- of it, when it was sent again.
+-- of it, when it was sent again. `shard_process` has its line: another than shard-`shard`, once
+-- that one was gone.
 CREATE TABLE messages (
   sender UBIGINT, sequence UBIGINT, kind VARCHAR, replica VARCHAR, shard INTEGER,
   job BIGINT, step BIGINT, nbytes BIGINT, blocks INTEGER, sends INTEGER, outcome VARCHAR,
@@ -77,6 +78,7 @@ CREATE TABLE messages (
   enqueued_at DOUBLE, sent_at DOUBLE, answered_at DOUBLE, replica_boot INTEGER,
   passed_at DOUBLE, returned_at DOUBLE, broker_boot INTEGER, broker VARCHAR,
   received_at DOUBLE, applied_at DOUBLE, replied_at DOUBLE, shard_boot INTEGER,
+  shard_process INTEGER,
   at_broker INTEGER, at_shard INTEGER,
   replica_file INTEGER, replica_line BIGINT, broker_file INTEGER, broker_line BIGINT,
   shard_file INTEGER, shard_line BIGINT, refused_file INTEGER, refused_line BIGINT

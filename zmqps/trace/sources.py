@@ -5,7 +5,6 @@ makes unique: so it is the same file after its rotation, or after it has grown, 
 another folder is not read twice.
 """
 
-import gzip
 import io
 import re
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, Self, cast
 
 import zstandard
 
@@ -23,7 +22,9 @@ from zmqps.trace.errors import SourceError
 HEAD_BYTES: Final = 4096
 CHUNK_BYTES: Final = 512 << 10
 """As much as a core's cache holds: a chunk is looked at several times."""
+PACKED_BYTES: Final = 16 << 10
 STDIN: Final = Path("-")
+MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 NAME: Final = re.compile(r"\.jsonl(\.\d+)?(\.gz|\.zst)?$")
 
 DAMAGE: Final = (OSError, EOFError, zlib.error, zstandard.ZstdError)
@@ -44,7 +45,7 @@ class Source:
     @property
     def compressed(self) -> bool:
         """Whether its bytes are not its lines."""
-        return self.path.suffix in (".gz", ".zst")
+        return self.path.suffix in MAGIC
 
 
 def find(paths: Iterable[Path]) -> list[Source]:
@@ -67,12 +68,13 @@ def digest(data: bytes) -> str:
 def chunks(source: Source, offset: int, size: int | None = None) -> Iterator[bytes]:
     """Yield the lines from `offset` on, many at a time, each with its end; what follows is left.
 
-    `size` bounds how far a growing file is read. Raises what is in `DAMAGE`.
+    `size` bounds how far a growing file is read. Raises what is in `DAMAGE`; EOFError also for a
+    last line without an end that never will have one.
     """
     rest = b""
     with open_source(source.path) as file:
         if offset:
-            file.seek(offset)
+            cast(IO[bytes], file).seek(offset)
         todo = sys.maxsize if size is None or source.compressed else size - offset
         while todo > 0 and (data := file.read(min(CHUNK_BYTES, todo))):
             todo -= len(data)
@@ -82,6 +84,8 @@ def chunks(source: Source, offset: int, size: int | None = None) -> Iterator[byt
                 continue
             yield rest + data[:end]
             rest = data[end:]
+    if rest and (source.compressed or source.size < 0):
+        raise EOFError("the last line has no end")
 
 
 def beginning(path: Path, nbytes: int) -> bytes:
@@ -90,25 +94,64 @@ def beginning(path: Path, nbytes: int) -> bytes:
         return file.read(nbytes)
 
 
-def open_source(path: Path) -> IO[bytes]:
+def open_source(path: Path) -> "IO[bytes] | Unpacked":
     """Open a file for reading its lines. Raises OSError."""
+    stream: IO[bytes]
     if path == STDIN:
-        return _unpacked(io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer)))
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    if path.suffix == ".zst":
-        return cast(IO[bytes], zstandard.open(path, "rb"))
-    return path.open("rb")
+        stream = buffered = io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
+        first = buffered.peek(4)
+        packing = next((name for name, magic in MAGIC.items() if first.startswith(magic)), "")
+    else:
+        stream, packing = path.open("rb"), path.suffix
+    return Unpacked(stream, packing) if packing in MAGIC else stream
 
 
-def _unpacked(stream: io.BufferedReader) -> IO[bytes]:
-    """Return what a stream of lines, or of compressed lines, has: its first bytes tell."""
-    first = stream.peek(4)[:4]
-    if first.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.open(stream))
-    if first == b"\x28\xb5\x2f\xfd":
-        return cast(IO[bytes], zstandard.open(stream, "rb"))
-    return stream
+class Unpacked:
+    """What a compressed stream has, all of it that can be had: its damage is told after that."""
+
+    def __init__(self, packed: IO[bytes], packing: str):
+        self._packed = packed
+        self._begin = _gzip if packing == ".gz" else zstandard.ZstdDecompressor().decompressobj
+        self._unpacker: Any = None
+        self._ready = b""
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._packed.close()
+
+    def read(self, nbytes: int) -> bytes:
+        """Return the next bytes, at most so many; none: there are no more. Raises as `DAMAGE`."""
+        while len(self._ready) < nbytes and self._error is None:
+            try:
+                more = self._packed.read(PACKED_BYTES)
+                if not more:
+                    break
+                self._unpack(more)
+            except DAMAGE as error:
+                self._error = error
+        data, self._ready = self._ready[:nbytes], self._ready[nbytes:]
+        if data:
+            return data
+        if self._error is not None:
+            raise self._error
+        if self._unpacker is not None:
+            raise EOFError("the compressed file has no end")
+        return b""
+
+    def _unpack(self, packed: bytes) -> None:
+        while packed:
+            self._unpacker = self._unpacker or self._begin()
+            self._ready += self._unpacker.decompress(packed)
+            packed = b""
+            if self._unpacker.eof:  # another may follow
+                packed, self._unpacker = self._unpacker.unused_data, None
+
+
+def _gzip() -> Any:
+    return zlib.decompressobj(16 + zlib.MAX_WBITS)
 
 
 def _files(path: Path) -> list[Path]:

@@ -26,7 +26,7 @@ MEMORY: Final = "640MB"
 """Of the database; beside it there is a piece of text and what Python takes."""
 
 INDEX: Final = "trace.duckdb"
-LOCKED_S: Final = 5.0
+LOCKED_S: Final = 30.0
 """How long another command is waited for that is reading the same logs."""
 
 

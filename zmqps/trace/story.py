@@ -138,7 +138,9 @@ def _story(store: Store, row: dict[str, Any]) -> Story:
     paths = dict(store.db.execute("SELECT file, path FROM files").fetchall())
     whose_name = {
         "replica": who, "broker": row["broker"] or "broker",
-        "shard": f"shard-{row['shard']}" if row["shard"] is not None else "shard",
+        "shard": store.value(
+            "SELECT name FROM processes WHERE process = ?", [row["shard_process"]]
+        ) or "shard",
     }  # fmt: skip
     for stage, column, whose in STAGES:
         at, boot = row[column], row[f"{whose}_boot"]

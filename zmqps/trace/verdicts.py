@@ -21,6 +21,8 @@ message took.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from zmqps.trace.lost import ABSENT, LOST
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -46,63 +48,6 @@ CREATE OR REPLACE TEMP TABLE verdicts (
 -- How long a message may take at most, and so how far from its place its line may be.
 CREATE OR REPLACE TEMP TABLE margin AS
   SELECT 1 + 2 * coalesce(max(answered_at - enqueued_at), 0) AS s FROM request_done;
-"""
-
-# Messages that their sender knows and their shard does not: is that shard's log whole there?
-_ABSENT: Final = """
-CREATE OR REPLACE TEMP TABLE missing AS
-  SELECT m.*, m.sequence >> 56 AS link, p.process AS at_process, p.boot AS at_boot
-  FROM messages m LEFT JOIN processes p ON p.role = 'shard' AND p.number = m.shard
-  WHERE m.at_shard = 0 AND m.replica_line IS NOT NULL AND m.refused IS NULL
-    AND (m.outcome IN {done} OR m.outcome IN ('sent again', 'unfinished'));
-CREATE OR REPLACE TEMP TABLE absent AS
-WITH there AS (
-  SELECT sender, sequence, sequence >> 56 AS link, shard, shard_boot, received_at, replied_at
-  FROM messages SEMI JOIN missing USING (sender, shard) WHERE received_at IS NOT NULL
-)
-SELECT row_number() OVER () AS id, m.*, before.received_at AS lo, after.replied_at AS hi
-FROM missing m
-ASOF LEFT JOIN there before ON before.sender = m.sender AND before.link = m.link
-  AND before.shard = m.shard AND before.shard_boot = m.at_boot AND before.sequence < m.sequence
-ASOF LEFT JOIN there after ON after.sender = m.sender AND after.link = m.link
-  AND after.shard = m.shard AND after.shard_boot = m.at_boot AND after.sequence > m.sequence;
-CREATE OR REPLACE TEMP TABLE absent_unsure AS
-SELECT a.id, any_value(g.file) AS file, any_value(g.line) AS line
-FROM absent a, margin JOIN gaps g ON g.process = a.at_process
-  AND (g.to_at IS NULL OR a.lo IS NULL OR g.to_at >= a.lo - s)
-  AND (g.from_at IS NULL OR a.hi IS NULL OR g.from_at <= a.hi + s)
-GROUP BY a.id;
-"""
-
-_LOST: Final = """
-INSERT INTO verdicts
-SELECT 'lost', 'unknown', NULL, NULL, NULL, NULL, NULL, shard, count(*),
-  'there is no log of shard-' || shard, [min(replica_file)], [min(replica_line)]
-FROM absent WHERE at_process IS NULL GROUP BY shard;
-INSERT INTO verdicts
-SELECT 'lost',
-  CASE WHEN bool_or(u.id IS NOT NULL) THEN 'unknown'
-    WHEN any_value(a.outcome) IN {done} THEN 'bad'
-    WHEN any_value(a.outcome) = 'sent again' THEN
-      CASE WHEN any_value(final.outcome) IN {done} THEN 'harmless'
-        WHEN any_value(a.kind) = 'Push' THEN 'bad' ELSE 'harmless' END
-    WHEN any_value(a.kind) = 'Push' THEN 'bad' ELSE 'harmless' END,
-  a.sender, a.sequence, any_value(a.kind), any_value(a.job), any_value(a.replica),
-  any_value(a.shard), 1,
-  CASE WHEN any_value(a.outcome) IN {done} THEN 'answered, but the shard has no line of it'
-    WHEN any_value(a.outcome) = 'sent again' THEN 'did not come to the shard'
-      || CASE WHEN any_value(a.at_broker) > 0 THEN ', the broker passed it on' ELSE '' END
-      || CASE WHEN any_value(final.outcome) IN {done} THEN '; another copy of it was answered'
-        ELSE '; sent again, and not answered' END
-    ELSE 'never answered, and the shard has no line of it' END
-    || CASE WHEN bool_or(u.id IS NOT NULL) THEN '; lines are missing there' ELSE '' END,
-  list_filter([any_value(a.replica_file), any_value(a.broker_file), any_value(u.file)],
-    lambda x : x IS NOT NULL),
-  list_filter([any_value(a.replica_line), any_value(a.broker_line), any_value(u.line)],
-    lambda x : x IS NOT NULL)
-FROM absent a LEFT JOIN absent_unsure u ON u.id = a.id
-LEFT JOIN messages final ON final.sender = a.sender AND final.sequence = a.line_of
-WHERE a.at_process IS NOT NULL GROUP BY a.sender, a.sequence;
 """
 
 _LATE: Final = """
@@ -335,7 +280,7 @@ def make(db: "duckdb.DuckDBPyConnection", late_s: float, torn: int | None) -> No
     values = {"done": DONE, "fatal": FATAL, "late": repr(float(late_s)), "torn": int(bound)}
     db.execute(_TABLE)
     for sql in (
-        _ABSENT, _LOST, _LATE, _DOUBLED, _TWICE, _REORDERED, _ORPHANED, _REFUSED, _TORN,
+        ABSENT, LOST, _LATE, _DOUBLED, _TWICE, _REORDERED, _ORPHANED, _REFUSED, _TORN,
     ):  # fmt: skip
         db.execute(sql.format_map(values))
 

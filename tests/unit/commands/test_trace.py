@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.trace.scripted import Run
 from zmqps.cli import main
+from zmqps.commands.trace import trace
 
 PAGE = Path(__file__).parents[3] / "docs" / "trace.md"
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -41,11 +42,21 @@ def test_check_says_by_its_exit_code_whether_something_is_bad(places, capsys):
     assert re.search(r"replica-0\.jsonl:\d+", out)
 
 
-def test_check_of_nothing_is_no_success(places, capsys):
-    (places / "empty").mkdir(exist_ok=True)
-    (places / "empty" / "x.jsonl").touch()
-    assert told(capsys, "check", places / "empty")[0] != 0
-    assert told(capsys, "check", places / "nowhere")[0] == 2
+WITHOUT_LINES = ("no line of a log in it", "no log in it", "no such file or folder")
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\n\xff\n", b"{}\n"])
+@pytest.mark.parametrize("command", sorted(trace.commands.keys() - {"follow"}))
+def test_logs_without_a_line_are_told_in_one_line(tmp_path, capsys, command, data):
+    if data is not None:
+        (tmp_path / "x.jsonl").write_bytes(data)
+    words = {
+        "sql": ["SELECT 1"], "story": ["replica-0/push/1"], "diff": [tmp_path],
+        "perfetto": ["--out", tmp_path / "out.json"],
+    }  # fmt: skip
+    code, out, err = told(capsys, command, tmp_path, *words.get(command, []))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert any(text in err for text in WITHOUT_LINES)
 
 
 def test_a_missing_log_is_bad_only_when_strict(tmp_path, capsys):

@@ -3,11 +3,13 @@
 import os
 import random
 
+import orjson
 import pytest
 
 from tests.unit.trace.scripted import FAULTS, LAST, Run, some_faults
 from zmqps.trace import verdicts
 from zmqps.trace.store import Store
+from zmqps.trace.story import tell
 
 SEEDS = range(int(os.environ.get("TRACE_SEEDS", "8")))
 
@@ -118,3 +120,46 @@ def test_a_missing_shard_is_one_unknown_not_thousands(tmp_path):
     assert [(v.kind, v.grade, v.shard) for v in found] == [("lost", "unknown", 1)]
     assert found[0].times == 100
     assert found[0].text == "there is no log of shard-1"
+
+
+def taken_over(folder, written, share=0.5):
+    """Let shard-0 leave in the midst, as if shard-2 took over: the rest of its lines are there."""
+    lines = written["shard-0.jsonl"]
+    at = int(len(lines) * share)
+    left = {**orjson.loads(lines[-1]), "at": orjson.loads(lines[at - 1])["at"]}
+    (folder / "shard-0.jsonl").write_bytes(b"".join([*lines[:at], orjson.dumps(left), b"\n"]))
+    second = [
+        line.replace(b'"name":"shard-0"', b'"name":"shard-2"').replace(b'"pid":3', b'"pid":9')
+        for line in lines[:2]
+    ]
+    (folder / "shard-2.jsonl").write_bytes(b"".join([*second, *lines[at:]]))
+
+
+@pytest.mark.parametrize("which", SEEDS)
+def test_a_shards_number_may_be_of_several_processes(tmp_path, which):
+    run = Run(which, faults=some_faults(which, share=0.15))
+    taken_over(tmp_path, run.write(tmp_path))
+    assert keys(judged(tmp_path)[0]) == run.expected
+
+
+@pytest.mark.parametrize("which", SEEDS)
+@pytest.mark.parametrize("harm", ["gone", "cut", "first gone"])
+def test_what_another_process_may_have_taken_is_unknown(tmp_path, which, harm):
+    run = Run(which, jobs=10)
+    taken_over(tmp_path, run.write(tmp_path))
+    path = tmp_path / ("shard-0.jsonl" if harm == "first gone" else "shard-2.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+    if harm != "cut":
+        path.unlink()
+    found, _ = judged(tmp_path)
+    assert {(v.kind, v.grade) for v in found} == {("lost", "unknown")}
+
+
+def test_a_story_names_the_process_that_took_over(tmp_path):
+    taken_over(tmp_path, Run(0, jobs=10).write(tmp_path))
+    with Store([tmp_path]) as store:
+        for push, taker in ((1, "shard-0"), (10, "shard-2")):
+            (first, _) = tell(store, f"replica-0/push/{push}")
+            assert "to shard-0" in first.title
+            assert {one.who for one in first.stages if one.name == "applied"} == {taker}
