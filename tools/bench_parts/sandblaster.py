@@ -30,6 +30,9 @@ STOPS = 3
 BEFORE = 3
 """Batches before the first stop: what an undisturbed one takes."""
 
+PORTIONS_BEFORE, LOOKED_AT_S = 40, 12.0
+"""What handing out costs is measured after so many portions, for so long."""
+
 SMALLER = (2, 4)
 """Parts of its own size that a portion has too, to see how the cost depends on it."""
 
@@ -122,7 +125,7 @@ def sandblaster_stopped() -> dict[str, Any]:
 
 
 def _cost(folder: Path, portion: int | str) -> dict[str, float]:
-    """Run a few batches in portions of this size; return what handing them out costs.
+    """Look at a run in portions of this size for a while; return what handing them out costs.
 
     `busy`: processor time of the coordinator, its status and log included, and `waited`: what
     replicas wait between two portions of a batch; both against what the replicas take.
@@ -130,9 +133,9 @@ def _cost(folder: Path, portion: int | str) -> dict[str, float]:
     overrides: dict[str, object] = {"lbfgs.portion": portion, "lbfgs.iterations": 1000}
     folder.mkdir()
     with lbfgs_run.run(folder, JOB, overrides) as run:
-        run.wait_for(2)
+        run.wait_until(lambda: len(run.events("PortionComputed")) > PORTIONS_BEFORE)
         since, before = time.monotonic(), _cpu_s(run)
-        run.wait_for(2 + BEFORE)
+        time.sleep(LOOKED_AT_S)
         until, after = time.monotonic(), _cpu_s(run)
         found = [event for events in _portions(run, since, until) for event in events]
         waited = _waited(run, since, until)

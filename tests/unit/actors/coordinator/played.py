@@ -24,7 +24,7 @@ SAMPLES, PORTION, DIMENSION = 22, 4, 6
 CURVATURES = np.linspace(1.0, 30.0, DIMENSION)
 CENTRES = np.random.default_rng(3).normal(0, 1, (SAMPLES, DIMENSION))
 START = np.zeros(DIMENSION)
-SAMPLE_MS = 50.0
+SAMPLE_MS = 100.0
 
 
 def loss_of(x, start=0, stop=SAMPLES):

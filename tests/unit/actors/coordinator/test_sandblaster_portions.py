@@ -7,7 +7,7 @@ from zmqps.actors.coordinator.figures import Figures
 
 
 def test_the_first_portions_tell_how_large_the_others_are():
-    """A sample takes 50 ms, and a portion is to take 100; the first one is all there is."""
+    """A sample takes 100 ms, and a portion is to take 200; the first one is all there is."""
     played = Played(replicas=1, portion="auto")
     played.run()
     assert played.counted()[1:12] == [(n,) for n in range(11)]  # 22 samples, two each
@@ -42,7 +42,7 @@ def test_what_portions_cost_is_told():
     played.run()
     summary = played.loop.summary()
     assert summary["portion"] == 4 and summary["portion_fitting"] == 2
-    assert summary["portion_ms"] == pytest.approx(22 / 6 * 50.0, rel=0.1)
+    assert summary["portion_ms"] == pytest.approx(22 / 6 * 100.0, rel=0.1)
 
 
 def test_each_iteration_has_a_row_of_the_metrics():
