@@ -105,13 +105,13 @@ def test_a_replica_that_is_killed_is_started_again_and_the_others_go_on(place):
     assert place.processes() == []
 
 
-@pytest.mark.parametrize("victim", ["shard", "broker"])
-def test_the_target_is_reached_though_a_shard_or_a_broker_is_killed(place, victim):
+@pytest.mark.parametrize("victim", ["shard", "broker", "coordinator"])
+def test_the_target_is_reached_though_one_is_killed(place, victim):
     train = place.start("train", *SMALL, "--seconds", "8", "--run-dir", "run", "--json")
     train.wait_for(r"training, .* steps")
     place.processes(victim)[0].kill()
     line = train.wait_for("SIGKILL")
-    assert line.startswith(f"zmqps: {victim}-")
+    assert line.startswith(f"zmqps: {victim}")
     assert line.endswith("was killed by SIGKILL: started again\n")
     code, out, err = train.end()
     assert code == 0, err
