@@ -54,9 +54,10 @@ def wait_for_iteration(run, number, *, checkpoint):
 SLOW = ["--set", "lbfgs.portion=24", "--set", f"lbfgs.iterations={ITERATIONS}"]
 
 
-@pytest.mark.parametrize("victim", ["replica", "coordinator", "shard", "broker"])
+@pytest.mark.parametrize("victim", ["replica", "coordinator", "shard", "broker", "stage"])
 def test_one_is_killed_and_the_iterates_are_the_same(place, job, victim):
     often = ["--set", "training.checkpoint_every_s=0.5"]
+    often += ["--partitions", "2"] if victim == "stage" else []
     run = place.folder / "run"
     command = place.start("train", job.name, *SLOW, *often, "--run-dir", "run", "--json")
     wait_for_iteration(run, 5, checkpoint=victim == "shard")  # to go back to
