@@ -36,6 +36,8 @@ WORDS: Final = {
     "other": "other message",
 }
 
+ALPHA: Final = {"push": 0.55}
+"""Of spans in a lane that lie over each other, so that all are seen."""
 ROLES: Final = ("coordinator", "broker", "shard", "replica", "client", "stage", "agent")
 DOTS_PER_INCH: Final = 110
 PIXELS_MAX: Final = 20_000
@@ -92,7 +94,9 @@ def legend(made: Any, kinds: Sequence[str]) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415 - see figure
 
     made.legend(
-        handles=[Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in kinds],
+        handles=[
+            Patch(color=COLOURS[kind], alpha=ALPHA.get(kind), label=WORDS[kind]) for kind in kinds
+        ],
         loc="outside lower center",
         ncols=min(len(kinds), 6) or 1,
         frameon=False,

@@ -29,6 +29,7 @@ def draw(
     )  # fmt: skip
     top.set_title("all block updates", fontsize=10)
     top.set_xlabel("staleness")
+    top.xaxis.get_major_locator().set_params(integer=True)
     top.set_ylabel("share")
     at = [piece.first + found.piece_s / 2 for piece in found.pieces]
     over.fill_between(at, [p.p90 for p in found.pieces], color=MEAN, alpha=0.2, linewidth=0,

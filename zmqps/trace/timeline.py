@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from zmqps.trace.history import History, Lane, Span
-from zmqps.trace.pictures import COLOURS, WORDS, figure, in_order, legend, save
+from zmqps.trace.pictures import ALPHA, COLOURS, WORDS, figure, in_order, legend, save
 
 KINDS: Final = (
     "fetch", "push", "serve", "apply", "checkpoint", "round", "wait", "evaluation", "gradient",
@@ -109,7 +109,7 @@ def _bars(
                 facecolors=COLOURS[kind],
                 edgecolors="white" if follow else COLOURS[kind],
                 linewidths=0.3 if rows.together else 0.7,
-                alpha=0.55 if kind == "push" else 1.0,
+                alpha=ALPHA.get(kind),
             )
         )
 
