@@ -6,6 +6,7 @@ resumed with that transfer's array. Who carries it, and what is done meanwhile, 
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from zmqps.models.layers import Array, Buffers, Layer, Step
 from zmqps.models.losses import Loss
-from zmqps.models.partition.cut import Cut, Transfer
+from zmqps.models.partition.cut import Cut, Transfer, overlap
 
 Way = Literal["up", "down", "share", "gather", "total", "norm"]
 """States and their derivatives; tied tensors and their gradients; what is added up, and its sum."""
@@ -89,49 +90,67 @@ class Pass:
     # --- The way up ---------------------------------------------------------------------------
 
     def _read(
-        self, state: int, own: Array, count: int, inner: range | None = None
+        self, state: int, own: Array, count: int
     ) -> Generator[Given | Wanted, Array | None, range]:
         """Send what others read of a state; leave in `_input` what this stage reads of it."""
         cut, stage = self.cut, self.stage
         has, reads = cut.computes(state, stage), cut.reads(state, stage)
-        for transfer in cut.sent(state, stage):
-            yield Given("up", transfer, _rows(own, transfer.rows, has).copy())
-        received = cut.received(state, stage)
-        if not received:
+        yield from self._give_up(state, own)
+        if cut.received(state, stage):
+            self._input = self._take("input", state, reads, count)
+            _copy_rows(own, has, self._input, reads)
+            yield from self._await(state, self._input)
+        else:
             self._input = _rows(own, reads, has)
-            return reads
-        self._input = self._take("input", state, reads, count)
-        mine = range(max(has.start, reads.start), min(has.stop, reads.stop))
-        if mine.start < mine.stop:
-            _rows(self._input, mine, reads)[...] = _rows(own, mine, has)
-        if inner is None:
-            yield from self._await_input(state)
         return reads
 
-    def _await_input(self, state: int) -> Generator[Given | Wanted, Array | None, None]:
+    def _give_up(self, state: int, own: Array) -> Generator[Given | Wanted, Array | None, None]:
+        has = self.cut.computes(state, self.stage)
+        for transfer in self.cut.sent(state, self.stage):
+            yield Given("up", transfer, _rows(own, transfer.rows, has).copy())
+
+    def _await(self, state: int, into: Array) -> Generator[Given | Wanted, Array | None, None]:
+        """Write what comes from others into the rows that this stage reads of a state."""
         reads = self.cut.reads(state, self.stage)
         for transfer in self.cut.received(state, self.stage):
             array = yield Wanted("up", transfer)
             assert array is not None
-            _rows(self._input, transfer.rows, reads)[...] = array
+            _rows(into, transfer.rows, reads)[...] = array
 
     def _up(
         self, layer: int, state: Array, step: Step, count: int
     ) -> Generator[Given | Wanted, Array | None, Array]:
-        parts, shape = self._parts[layer], self.cut.shapes[layer]
-        several = len(parts) > 1
-        reads = yield from self._read(layer, state, count, parts[0][0] if several else None)
+        parts = self._parts[layer]
         made = self.cut.computes(layer + 1, self.stage)
+        if len(parts) > 1:
+            return (yield from self._up_in_pieces(layer, state, step, count))
+        yield from self._read(layer, state, count)
         if not made:
             return self._take("none", layer + 1, made, count)
-        if not several:
-            return parts[0][1].forward(self._input, self._step(step, layer, made))
+        return parts[0][1].forward(self._input, self._step(step, layer, made))
+
+    def _up_in_pieces(
+        self, layer: int, state: Array, step: Step, count: int
+    ) -> Generator[Given | Wanted, Array | None, Array]:
+        """Compute the interior of the stage's own rows as they lie, then the edges.
+
+        Only what the edges read is copied, to where it lies beside what comes from others.
+        """
+        cut, stage, shape = self.cut, self.stage, self.cut.shapes[layer]
+        has, made = cut.computes(layer, stage), cut.computes(layer + 1, stage)
+        reads = cut.reads(layer, stage)
+        yield from self._give_up(layer, state)
         y = self._take("output", layer + 1, made, count)
-        for number, (rows, part) in enumerate(parts):
+        beside = self._take("input", layer, reads, count)
+        for number, (rows, part) in enumerate(self._parts[layer]):
+            needed = cut.layers[layer].reads(rows, shape)
             if number == 1:
-                yield from self._await_input(layer)
-            needed = self.cut.layers[layer].reads(rows, shape)
-            inputs = _rows(self._input, needed, reads)
+                yield from self._await(layer, beside)
+            if number == 0:
+                inputs = _rows(state, needed, has)
+            else:
+                inputs = _rows(beside, needed, reads)
+                _copy_rows(state, has, inputs, needed)
             _rows(y, rows, made)[...] = part.forward(inputs, self._step(step, layer, rows))
         return y
 
@@ -152,16 +171,22 @@ class Pass:
                 return dy
             return (yield from self._give_back(layer, parts[0][1].backward(dy, part_step), count))
         dx = self._take("d_input", layer, reads, count)
-        dx[...] = 0
+        needs = [self.cut.layers[layer].reads(rows, shape) for rows, _ in parts]
+        for row in set(reads).difference(*needs):
+            dx[row - reads.start] = 0
+        written: set[int] = set()
         # The edges first: what they give back travels while the interior is computed.
-        for number, (rows, part) in enumerate(reversed(parts)):
-            each_dy = _rows(dy, rows, made).copy()
+        for number, ((rows, part), needed) in enumerate(zip(parts[::-1], needs[::-1], strict=True)):
+            each_dy = _rows(dy, rows, made)
             self._write_piece(layer, part, each_dy, step, rows, add=number > 0)
             if not lowest:
-                needed = self.cut.layers[layer].reads(rows, shape)
-                _rows(dx, needed, reads)[...] += part.backward(
-                    each_dy, self._step(step, layer, rows)
-                )
+                each_dx = part.backward(each_dy, self._step(step, layer, rows))
+                for known, run in groupby(needed, written.__contains__):
+                    first, *_, last = [*run] * 2
+                    some = range(first, last + 1)
+                    into, what = _rows(dx, some, reads), _rows(each_dx, some, needed)
+                    np.add(into, what, out=into) if known else np.copyto(into, what)
+                written.update(needed)
                 if number == len(parts) - 2:
                     yield from self._give_down(layer, dx)
         if lowest:
@@ -204,11 +229,12 @@ class Pass:
         own, reads, sent = cut.owned(state, stage), cut.reads(state, stage), cut.sent(state, stage)
         if not sent and own == reads:
             return dx
-        total = self._take("total", state, own, count)
-        total[...] = 0
-        mine = range(max(own.start, reads.start), min(own.stop, reads.stop))
-        if mine.start < mine.stop:
-            _rows(total, mine, own)[...] = _rows(dx, mine, reads)
+        if overlap(own, reads) == own:
+            total = _rows(dx, own, reads)
+        else:
+            total = self._take("total", state, own, count)
+            total[...] = 0
+            _copy_rows(dx, reads, total, own)
         for transfer in sent:
             array = yield Wanted("down", transfer)
             assert array is not None
@@ -240,3 +266,9 @@ class Pass:
 def _rows(array: Array, rows: range, of: range) -> Array:
     """Return some rows of an array that holds the rows `of`."""
     return array[rows.start - of.start : rows.stop - of.start] if rows else array[:0]
+
+
+def _copy_rows(array: Array, of: range, into: Array, rows: range) -> None:
+    """Copy those of the rows `of` that are among `rows`, which `into` holds."""
+    common = overlap(of, rows)
+    _rows(into, common, rows)[...] = _rows(array, common, of)

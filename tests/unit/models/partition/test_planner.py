@@ -71,6 +71,15 @@ def test_work_is_balanced_where_it_is_large() -> None:
     assert max(work) < 1.3 * sum(work) / 4
 
 
+def test_layers_that_only_move_values_are_balanced_too() -> None:
+    """An even cut of the mean pooling above would give one stage 12 of the rows, and 18."""
+    shape = (30, 30, 16)
+    entries = [LOCAL, {"kind": "contrast_norm"}, {"kind": "mean_pool", "size": 4}, OUT]
+    built = layers(entries, shape)
+    norm = next(i for i, la in enumerate(built) if type(la).__name__ == "DivideDeviation")
+    assert plan(built, shape, 2).bounds[norm + 1] == (0, 15, 30)
+
+
 def test_a_slow_network_makes_a_small_layer_stay_together() -> None:
     built = layers(SPEECH, (440,))
     slow = plan(built, (440,), 4, machine=Machine(latency_s=1.0))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from zmqps.models.build import build_layers
+from zmqps.models.layers import Buffers
 from zmqps.models.network import Network
 from zmqps.models.partition.cut import Cut, even, shapes_of
 from zmqps.models.partition.planner import plan
@@ -22,6 +23,7 @@ MODELS = {
     "spectral": [{**CONV, **SAME, "filters": 16, "kernel": 5}] * 2 + [OUT],
     "local": [{**LOCAL, **SAME, "kernel": 4}, {**LOCAL, "stride": 2}, OUT],
     "max_pool": [CONV, {"kind": "max_pool", "size": 3, "stride": 2}, OUT],
+    "gaps": [CONV, {"kind": "max_pool", "size": 2, "stride": 4}, OUT],
     "mean_pool": [CONV, {"kind": "mean_pool"}, OUT],
     "l2_pool": [LOCAL, {"kind": "l2_pool", "size": 2, "stride": 1}, OUT],
     "contrast_norm": [{**CONV, **SAME}, {"kind": "contrast_norm"}, OUT],
@@ -51,6 +53,21 @@ def distance(actual, expected) -> float:
     return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
+@pytest.fixture
+def _fresh_buffers_are_not_zero(monkeypatch) -> None:
+    take = Buffers.take
+
+    def poisoned(self, name, *args, **more):
+        fresh = name not in self._flat
+        array = take(self, name, *args, **more)
+        if fresh:
+            array.fill(np.nan)
+        return array
+
+    monkeypatch.setattr(Buffers, "take", poisoned)
+
+
+@pytest.mark.usefixtures("_fresh_buffers_are_not_zero")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("model", MODELS)
