@@ -87,6 +87,9 @@ def test_replicas_of_two_stages_find_the_same_iterates(place, job):
     place.json("train", job.name, *settings, "--run-dir", "run")
     found, expected = iterates(place.folder / "run"), Alone(job, 1).iterates(Limits(iterations=10))
     assert list(found.values()) == pytest.approx(expected, rel=SAME)
+    (story,) = place.json("trace", "story", "run", "portion/2/0")["stories"]
+    computed = [s["who"] for s in story["stages"] if s["name"] == "PortionComputed"]
+    assert computed and all(who.startswith("replica-") for who in computed)  # their leaders tell
     assert place.leavings() == []
 
 

@@ -35,6 +35,7 @@ from zmqps.actors.stage.team import LEADER, Seat, Team, TeamError
 from zmqps.models.partition.stage import FROM_SENDER, Given, Wanted
 from zmqps.protocol import events
 from zmqps.protocol.messages import Body, Heartbeat, Message, Welcome
+from zmqps.protocol.sandblaster_events import PortionComputed
 from zmqps.protocol.stage_messages import (
     StageJoin,
     StageMeasure,
@@ -211,8 +212,8 @@ class StageCore:
                     effects += [effect, *self.team.send_all(body, now)]
                 case Post("control", item) if self.duties.reports(item):
                     effects += self._report(effect, now)
-                case Note(events.StepDone()) if not self.team.leads:
-                    pass  # a step of the replica is one: the leader's log has it
+                case Note(events.StepDone() | PortionComputed()) if not self.team.leads:
+                    pass  # a step or portion of the replica is one: the leader's log has it
                 case _:
                     effects.append(effect)
         return effects
