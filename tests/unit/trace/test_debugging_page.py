@@ -24,8 +24,8 @@ SIMULATED = {
 }
 
 
-def made(name, folder):
-    """Make a run of the page, with what its line says."""
+def made(name, folder, epochs):
+    """Make a run of the page, with what its line says, as long as is needed for what is sought."""
     words = SIMULATED[name]
     overrides = {
         f"cluster.{what}": int(words[words.index(f"--{what}") + 1])
@@ -33,6 +33,7 @@ def made(name, folder):
     }
     sets = (words[at + 1] for at, word in enumerate(words) if word == "--set")
     overrides |= dict(one.split("=", 1) for one in sets)
+    overrides["training.epochs"] = epochs
     network = read_network(PAGE.parent / "debugging" / words[words.index("--network") + 1])
     simulate(load_job(words[2], overrides), network, 1, folder)
     return Store([folder])
@@ -51,7 +52,7 @@ def test_its_commands_and_options_exist():
 
 @pytest.mark.slow
 def test_the_slow_replica_is_found(tmp_path):
-    with made("run-slow", tmp_path) as store:
+    with made("run-slow", tmp_path, 2) as store:
         found = stalls(store.db)
     (slow,) = (one for one in found.own if one.times > 1.5)
     assert (slow.name, slow.what) == ("replica-3", "step")
@@ -59,9 +60,11 @@ def test_the_slow_replica_is_found(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [("run-lost", "lost"), ("run-torn", "torn")])
-def test_what_was_lost_and_what_is_torn_is_found(tmp_path, name, kind):
-    with made(name, tmp_path) as store:
+@pytest.mark.parametrize(
+    ("name", "kind", "epochs"), [("run-lost", "lost", 4), ("run-torn", "torn", 4)]
+)
+def test_what_was_lost_and_what_is_torn_is_found(tmp_path, name, kind, epochs):
+    with made(name, tmp_path, epochs) as store:
         judge(store)
         found = counts(store)
     assert sum(found[kind].values()) > 0
