@@ -73,7 +73,7 @@ def simulate(
     """
     from zmqps.job import load_job
     from zmqps.runs import simulation, training
-    from zmqps.runs.folder import make_run
+    from zmqps.runs.folder import RunError, make_run
     from zmqps.runs.network_file import read_network
     from zmqps.runs.report import report
 
@@ -82,6 +82,11 @@ def simulate(
     loaded = load_job(job, {**overrides, **settings})
     network = read_network(network_file)
     training.check(loaded)
+    if loaded.partitions > 1:
+        raise RunError(
+            f"partitions: {loaded.partitions}, must be 1: the simulator computes each replica in "
+            "one process; zmqps plan --curve predicts what more of them bring"
+        )
     if measure:
         costs = simulation.measured(loaded, network.costs)
         network = network.model_copy(update={"costs": costs})

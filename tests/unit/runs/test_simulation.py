@@ -94,3 +94,10 @@ def test_it_tells_how_far_it_is_now_and_then(tmp_path, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "training, 9 processes" in err
     assert "events a second" in err
+
+
+def test_stages_are_refused_rather_than_left_out(tmp_path, capsys):
+    words = ["simulate", "conv.yaml", "--set", "partitions=2", "--run-dir", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "partitions: 2, must be 1" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

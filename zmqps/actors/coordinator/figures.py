@@ -222,8 +222,12 @@ class Figures:
         return mean, max(index for index, count in enumerate(cells) if count), cells
 
     def share_of_pushes(self, incarnation: int) -> float | None:
-        """Return a replica's share of the push messages that shards have applied."""
-        pushes = [pair for report in self.shards.values() for pair in report.pushes]
+        """Return a replica's share of the push messages that shards have applied.
+
+        Those of its further stages are parts of the same pushes, and do not count beside them.
+        """
+        reported = [pair for report in self.shards.values() for pair in report.pushes]
+        pushes = [pair for pair in reported if pair[0] in self.trainers]
         total = sum(count for _, count in pushes)
         mine = sum(count for who, count in pushes if who == incarnation)
         return mine / total if total else None

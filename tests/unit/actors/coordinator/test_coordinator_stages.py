@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.actors.coordinator.coordinator_rig import Rig, declare
+from tests.unit.actors.coordinator.coordinator_rig import REPORT, Rig, declare
 from zmqps.protocol.messages import Declared, Release, Restored, Roster, Routes
 
 
@@ -77,3 +77,16 @@ def test_a_stage_is_told_which_of_its_pushes_a_restored_shard_has():
     rig.join("shard")
     assert stage.got(Restored)
     assert leader.got(Restored)
+
+
+def test_pushes_of_stages_do_not_lessen_the_share_of_their_replica():
+    rig = Rig().base()
+    other = rig.replica()
+    leader, (stage,) = joined(rig, 2, epochs=10)
+    declares(leader, stage, epochs=10)
+    for replica in (other, leader):
+        replica.train(1, images=10)
+    pushes = ((other.incarnation, 1), (leader.incarnation, 3), (stage.incarnation, 3))
+    rig.shards[0].say(replace(REPORT, pushes=pushes))
+    shares = {r["name"]: r["share_of_pushes"] for r in rig.status()["replicas"]}
+    assert shares == {other.name: 0.25, leader.name: 0.75}
