@@ -3,6 +3,7 @@
 import gzip
 import io
 
+import orjson
 import pytest
 import zstandard
 
@@ -34,3 +35,21 @@ def test_a_cut_last_line_of_standard_input_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data[:-5])))
     with Store([STDIN]) as store:
         assert store.value("SELECT line FROM gaps WHERE kind = 'cut'") == data.count(b"\n")
+
+
+def test_logs_of_another_schema_are_read_as_far_as_they_go(tmp_path):
+    """One process writes fields that this release does not know, and lacks one that it does."""
+    Run(0, jobs=4).write(tmp_path)
+    path = tmp_path / "shard-1.jsonl"
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        line.update({"schema": 99} if line["event"] == "Started" else {"new": [1]})
+        line.pop("nbytes", None)
+    lines.insert(3, {"event": "Unheard", "at": lines[3]["at"], "actor": "shard", "what": 1})
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    with Store([tmp_path]) as store:
+        assert store.value("SELECT list_sort(list(DISTINCT schema)) FROM processes") == [2, 99]
+        assert store.value("SELECT event FROM other") == "Unheard"
+        assert store.value("SELECT count(*) FROM gaps") == 0
+        assert store.value("SELECT count(*) FROM messages WHERE at_shard <> 1") == 0
+        assert store.value("SELECT count(*) FROM judged") == 0
