@@ -108,7 +108,7 @@ class ClusterSettings(Settings):
         2_000, description="An unanswered request is sent again after this."
     )
     deadline_ms: Milliseconds = Field(
-        30_000, description="A request unanswered for this long has failed."
+        60_000, description="A request unanswered for this long has failed."
     )
     start_deadline_ms: Milliseconds = Field(
         60_000, description="All actors must have joined by this time after the start."

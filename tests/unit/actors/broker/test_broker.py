@@ -44,7 +44,9 @@ from zmqps.protocol.settings import MIB, ClusterSettings
 
 HALF = 1 << 63
 A, B = b"7.push.1", b"8.push.1"
-LIMITS = ClusterSettings(broker_budget_bytes=100 * MIB, shard_budget_bytes=100 * MIB)
+LIMITS = ClusterSettings(
+    deadline_ms=30_000, broker_budget_bytes=100 * MIB, shard_budget_bytes=100 * MIB
+)
 SHARDS = tuple(
     ShardAt(n, 20 + n, "here", (f"tcp://10.0.0.{n}:1", f"ipc:///run/{n}")) for n in range(2)
 )

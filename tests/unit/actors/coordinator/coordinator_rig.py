@@ -38,7 +38,7 @@ from zmqps.protocol.settings import ClusterSettings
 from zmqps.protocol.tensors import Initial, TensorSpec
 from zmqps.protocol.wire import decode, encode
 
-CLUSTER = ClusterSettings(replicas=2, shards=2)
+CLUSTER = ClusterSettings(replicas=2, shards=2, deadline_ms=30_000)
 NORMAL, GIVEN = Initial("normal", 0.1), Initial("given")
 IMAGES = 1000
 NOTHING = Progress(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)

@@ -62,7 +62,7 @@ def layout_of(rows: int = 6, block_bytes: int = 16) -> Layout:
 
 
 def welcome(incarnation: int = 7, **limits: int) -> Welcome:
-    cluster = {**ClusterSettings().model_dump(), **limits}
+    cluster = {**ClusterSettings(deadline_ms=30_000).model_dump(), **limits}
     return Welcome(incarnation, "replica-0", "run", "/run", "here", cluster)
 
 

@@ -192,7 +192,7 @@ class Stages:
 
 
 def welcome(incarnation):
-    limits = ClusterSettings().model_dump()
+    limits = ClusterSettings(deadline_ms=30_000).model_dump()
     return Welcome(incarnation, "name", "run", "/run", "host", limits)
 
 
