@@ -7,7 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from zmqps.protocol.messages import AskStatus, Body, Hello, Message
+from zmqps.protocol.messages import PROTOCOL_VERSION, AskStatus, Body, Hello, Message
 from zmqps.protocol.wire import ARRAYS_MAX, encode
 
 LEFT_OUT = {"AskStatus": "may end the run, as it says", "Hello": "is said by itself"}
@@ -99,7 +99,7 @@ def damaged_head(name: str, head: bytes, rng: random.Random) -> bytes:
             at = rng.randrange(len(head))
             return head[:at] + bytes([head[at] ^ 1 << rng.randrange(8)]) + head[at + 1 :]
         case "version":
-            header[1] = rng.choice((0, 2, 255, None, "1"))
+            header[1] = rng.choice((0, PROTOCOL_VERSION + 1, 255, None, "1"))
         case "item":
             header[rng.randrange(2, len(header))] = rng.choice(JUNK)
         case "field" if header[-2]:
@@ -123,8 +123,8 @@ def hello(rng: random.Random) -> list[bytes]:
     return [bytes(f) for f in encode(Message(rng.choice(NUMBERS), 1, Hello(role, "x", 1)))]
 
 
-def question() -> list[bytes]:
+def question(version: int) -> list[bytes]:
     """Return a message that every actor answers in words: of another version of the protocol."""
     header = msgpack.unpackb(bytes(encode(Message(0, 1, AskStatus()))[0]))
-    header[1] = 99
+    header[1] = version
     return [msgpack.packb(header)]
