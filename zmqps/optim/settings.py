@@ -182,7 +182,7 @@ class LbfgsSettings(Settings):
         default="auto",
         description="Samples that are handed out at a time. The smaller, the less is lost with a "
         "replica and the better the load is balanced; the larger, the less handing out costs. "
-        "auto: as many as take 0.2 s to compute, by the first ones; at most a quarter of a "
+        "auto: as many as take 0.3 s to compute, by the first ones; at most a quarter of a "
         "replica's share of the batch.",
     )
     copies: int = Field(

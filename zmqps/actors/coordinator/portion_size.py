@@ -4,7 +4,7 @@
 is to take so long to compute that this cost is a small share of it, and no longer.
 """
 
-PORTION_S = 0.2
+PORTION_S = 0.3
 """What a portion is to take, at least. Handing one out costs the coordinator 1.2 ms of computing
 (measured with two replicas: what it takes more with 15 portions a second than with 3; without any
 it takes 13 ms a second), and a replica waits for less."""

@@ -20,7 +20,7 @@ def test_a_given_size_is_never_another():
 
 
 @pytest.mark.parametrize(
-    ("sample_s", "expected"), [(1e-3, 200), (1e-4, 2000), (1.0, 1), (0.0, None)]
+    ("sample_s", "expected"), [(1e-3, 300), (1e-4, 3000), (1.0, 1), (0.0, None)]
 )
 def test_a_portion_takes_its_time_whatever_a_sample_costs(sample_s, expected):
     size = PortionSize(None, MANY, 2)
