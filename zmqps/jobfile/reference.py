@@ -44,8 +44,14 @@ def job_reference() -> str:
     return "\n".join(parts)
 
 
-def section(model: type[BaseModel], path: str, title: str) -> list[str]:
-    """Return the tables of a settings class and of those inside it."""
+def section(
+    model: type[BaseModel], path: str, title: str, told: dict[type[BaseModel], str] | None = None
+) -> list[str]:
+    """Return the tables of a settings class and of those inside it, each once.
+
+    `told`: the classes whose table stands before, and of which setting it is.
+    """
+    told = {} if told is None else told
     doc = " ".join((model.__doc__ or "").split())
     parts = [f"{title}\n", f"{doc}\n", "| setting | value | default | meaning |"]
     parts.append("|---|---|---|---|")
@@ -57,9 +63,12 @@ def section(model: type[BaseModel], path: str, title: str) -> list[str]:
         many = get_origin(hint) in (tuple, list)
         where = f"{path}{name}" + (".N" if many else "")
         kinds = models(get_args(hint)[0] if many else field.annotation)
-        for kind in kinds:
+        if places := dict.fromkeys(told[kind] for kind in kinds if kind in told):
+            inner += [f"## `{where}`\n", f"As {', '.join(f'`{place}`' for place in places)}.\n"]
+        for kind in [kind for kind in kinds if kind not in told]:
+            told[kind] = where
             tag = f": {_tag(kind)}" if len(kinds) > 1 else ""
-            inner += section(kind, f"{where}.", f"## `{where}`{tag}")
+            inner += section(kind, f"{where}.", f"## `{where}`{tag}", told)
     return [*parts, "", *inner]
 
 
@@ -67,7 +76,8 @@ def _tag(model: type[BaseModel]) -> str:
     """Return what selects a member of a union, such as `kind: dense`."""
     hints = {name: field.annotation for name, field in model.model_fields.items()}
     only = {n: get_args(h) for n, h in hints.items() if get_origin(h) is Literal}
-    return next(f"`{name}: {tags[0]}`" for name, tags in only.items() if len(tags) == 1)
+    name, tags = min(only.items(), key=lambda item: len(item[1]))
+    return f"`{name}: {', '.join(tags)}`"
 
 
 def _value(field: FieldInfo) -> str:
