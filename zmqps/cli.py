@@ -4,6 +4,7 @@
 0: done. 1: it failed. 2: the user's mistake, told in one line each. 130: interrupted.
 """
 
+import errno
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -98,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error.format_message(), None)
     except click.Abort:
         return INTERRUPTED
+    except _scarcity() as error:
+        click.echo(f"zmqps: {error}: allow more open files (ulimit -n)", err=True)
+        return FAILED
     except _mistakes() as error:
         return _complain(_blame(error, words), None, words)
     except _failures() as error:
@@ -150,6 +154,13 @@ def _overrides(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield (value if equals else after).partition("=")[0], "--set"
         elif name in OPTIONS:
             yield OPTIONS[name], name
+
+
+def _scarcity() -> tuple[type[Exception], ...]:
+    """Return what is raised if no file can be opened: then there is nothing to import with."""
+    error = sys.exception()
+    scarce = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)  # ZeroMQ's, too
+    return (Exception,) if scarce else ()
 
 
 def _mistakes() -> tuple[type[Exception], ...]:

@@ -1,3 +1,4 @@
+import errno
 import json
 import re
 import subprocess
@@ -6,6 +7,7 @@ import sys
 import click
 import pytest
 import yaml
+import zmq
 
 from zmqps.cli import cli, main
 from zmqps.runs import training
@@ -239,6 +241,17 @@ def test_an_interrupted_run_is_exit_code_130_and_tells_how_to_go_on(
     assert err == "zmqps: interrupted; it has no whole checkpoint to go on from\n"
     monkeypatch.setattr("zmqps.runtime.checkpoint.newest_checkpoint", lambda _: tmp_path)
     assert f"; to go on: zmqps train --resume {tmp_path}" in run(capsys, "train", "conv.yaml")[2]
+
+
+@pytest.mark.parametrize("kind", [OSError, zmq.ZMQError])
+def test_no_descriptor_left_is_one_line(capsys, monkeypatch, trained, kind):
+    trained["result"] = error = kind(errno.EMFILE, "Too many open files")
+    assert error.errno == errno.EMFILE
+    monkeypatch.setattr("zmqps.cli._mistakes", lambda: pytest.fail("nothing can be imported"))
+    code, _, err = run(capsys, "train", "softmax.yaml")
+    assert code == 1
+    assert "Too many open files" in err
+    assert err.endswith("allow more open files (ulimit -n)\n") and err.count("\n") == 1
 
 
 def test_an_interrupt_before_the_run_is_exit_code_130(capsys, trained):
